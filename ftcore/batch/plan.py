@@ -1,0 +1,157 @@
+"""What a run will do, counted before it starts: rows, tokens, updates, micro-steps. Lives in RUN/plan.json and RUN/plan.txt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ftcore.batch.deal import deal, sample_costs
+from ftcore.batch.window import UpdateSequence
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import Prepared, PreparedSet
+from ftcore.spec.resolved import ResolvedSpec
+
+COUNTED_UPDATES = 500
+"""Updates whose deal is worked out for the plan; a longer run's figures are those of its first ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Counts of a run; tokens and samples are those trained on, after drops."""
+
+    world_size: int
+    zero_stage: int
+    rows: int
+    samples: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Reason -> rows."""
+    tokens: int
+    supervised_tokens: int
+    epochs: float
+    total_updates: int
+    counted_updates: int
+    """Updates the following figures come from."""
+    micro_steps_min: int
+    micro_steps_max: int
+    filler_rows: int
+    """Micro-steps of a rank that hold no sample."""
+    padding_tokens: int
+    """Tokens computed that belong to no sample: one a filler row."""
+    fill: float
+    """Sample tokens over micro_batch_tokens, in micro-steps that hold samples."""
+    cost_imbalance: float
+    """Mean over updates of the dearest rank's cost over the mean rank's."""
+    attention_share: float
+    """c in the cost l + c·l²."""
+    eval_samples: int
+    eval_supervised_tokens: int
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    def render(self) -> str:
+        """plan.txt."""
+        dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items())) or "none"
+        steps = f"{self.micro_steps_min}" if self.micro_steps_min == self.micro_steps_max else f"{self.micro_steps_min} to {self.micro_steps_max}"
+        rows = [
+            ("ranks", f"{self.world_size}, ZeRO stage {self.zero_stage}"),
+            ("rows read", f"{self.rows:,}"),
+            ("rows dropped", dropped),
+            ("samples", f"{self.samples:,}"),
+            ("tokens an epoch", f"{self.tokens:,}"),
+            ("supervised tokens an epoch", f"{self.supervised_tokens:,} ({self.supervised_tokens / max(1, self.tokens):.1%})"),
+            ("epochs", f"{self.epochs:g}"),
+            ("updates", f"{self.total_updates:,}"),
+            ("micro-steps an update", steps),
+            ("filler rows", f"{self.filler_rows:,}"),
+            ("padding tokens", f"{self.padding_tokens:,}"),
+            ("fill of micro_batch_tokens", f"{self.fill:.1%}"),
+            ("cost imbalance of the ranks", f"{self.cost_imbalance:.3f}"),
+            ("evaluation samples", f"{self.eval_samples:,} with {self.eval_supervised_tokens:,} supervised tokens"),
+        ]
+        note = "" if self.counted_updates == self.total_updates else f"\nMicro-steps, fillers, fill and imbalance are of the first {self.counted_updates} updates.\n"
+        return "\n".join(f"{name + ':':<30}{value}" for name, value in rows) + "\n" + note
+
+
+def attention_share_of(model_path: str) -> float:
+    """c of the cost l + c·l² for a causal decoder: 2·l·h attention FLOPs against 24·h² matmul FLOPs a token and layer, so 1 / (12·h).
+
+    h is `hidden_size` in the model's config.json; 1/(12·1024) where there is none to read (a hub id not yet downloaded).
+    """
+    config = Path(model_path) / "config.json"
+    hidden = 1024
+    if config.is_file():
+        values = json.loads(config.read_text(encoding="utf-8"))
+        hidden = int(values.get("hidden_size") or values.get("n_embd") or (values.get("text_config") or {}).get("hidden_size") or hidden)
+    return 1.0 / (12.0 * hidden)
+
+
+def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: SampleSet | None, prepared: Prepared) -> Plan:
+    """Counts what the run will do. Pure: nothing but its arguments and the model's config.json decides it."""
+    spec = resolved.spec
+    sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train)
+    share = attention_share_of(prepared.model.path)
+    counted = _count(sequence, train, resolved, share)
+    prepared_set: PreparedSet = prepared.train
+    return Plan(
+        world_size=resolved.world_size,
+        zero_stage=spec.zero.stage,
+        rows=prepared_set.rows,
+        samples=len(train),
+        dropped=dict(prepared_set.dropped),
+        tokens=int(train.lengths.sum(dtype=np.int64)),
+        supervised_tokens=int(train.supervised.sum(dtype=np.int64)),
+        epochs=round(sequence.epochs, 4),
+        total_updates=sequence.total_updates,
+        attention_share=share,
+        eval_samples=len(evaluation) if evaluation is not None else 0,
+        eval_supervised_tokens=int(evaluation.supervised.sum(dtype=np.int64)) if evaluation is not None else 0,
+        counted_updates=counted.updates,
+        micro_steps_min=counted.micro_steps_min,
+        micro_steps_max=counted.micro_steps_max,
+        filler_rows=counted.fillers,
+        padding_tokens=counted.fillers,
+        fill=counted.fill,
+        cost_imbalance=counted.imbalance,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    updates: int
+    micro_steps_min: int
+    micro_steps_max: int
+    fillers: int
+    fill: float
+    imbalance: float
+
+
+def _count(sequence: UpdateSequence, train: SampleSet, resolved: ResolvedSpec, share: float) -> _Counted:
+    budget = resolved.spec.batch.micro_batch_tokens
+    updates = min(sequence.total_updates, COUNTED_UPDATES)
+    steps: list[int] = []
+    tokens = filled_rows = fillers = 0
+    imbalances: list[float] = []
+    for update in range(updates):
+        lengths = train.lengths[sequence.window(update).sample_ids]
+        dealt = deal(lengths, world_size=resolved.world_size, micro_batch_tokens=budget, attention_share=share)
+        costs = sample_costs(lengths, share)
+        steps.append(dealt.micro_steps)
+        tokens += int(lengths.sum(dtype=np.int64))
+        for parts in dealt.parts:
+            filled_rows += sum(1 for part in parts if len(part))
+            fillers += sum(1 for part in parts if not len(part))
+        per_rank = [sum(float(costs[part].sum()) for part in parts) for parts in dealt.parts]
+        imbalances.append(max(per_rank) * len(per_rank) / sum(per_rank))
+    return _Counted(
+        updates=updates,
+        micro_steps_min=min(steps),
+        micro_steps_max=max(steps),
+        fillers=fillers,
+        fill=tokens / (filled_rows * budget),
+        imbalance=round(sum(imbalances) / len(imbalances), 4),
+    )

@@ -1,0 +1,98 @@
+"""Put a checkpoint's state into a fresh engine of any world size and stage."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from ftcore.batch.cursor import Cursor
+from ftcore.checkpoint import layout
+from ftcore.checkpoint.find import Found, Search, find_newest_whole
+from ftcore.checkpoint.manifest import FileEntry, damage
+from ftcore.checkpoint.read import StateReader
+from ftcore.checkpoint.rng import load_rng
+from ftcore.data.prepared import ModelSource
+from ftcore.dist import Ranks, gather_objects
+from ftcore.engine import Engine
+from ftcore.engine_fields import MASTER
+from ftcore.engine_state import prepare_state, publish_masters, slices_to_load, trained_shapes, optimizer_state
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.sections import Spec
+
+
+def find_over_ranks(checkpoints: Path, ranks: Ranks) -> Search:
+    """`find_newest_whole` with the digests shared out over the ranks; the same answer on all."""
+
+    def verify(path: Path, entries: tuple[FileEntry, ...]) -> list[str]:
+        mine = damage(path, entries[ranks.rank :: ranks.world_size])
+        return [problem for problems in gather_objects(mine, ranks) for problem in problems]
+
+    return find_newest_whole(checkpoints, verify)
+
+
+@torch.no_grad()
+def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSource) -> Cursor:
+    """Restores parameters, moments, buffers and random state; returns the cursor.
+
+    With the world size the checkpoint was written with, everything is bit-equal; with another, random
+    states are seeded anew from the seed, the update and the rank. Raises CheckpointError before anything
+    is changed when the checkpoint belongs to another base model, method or optimizer.
+    """
+    _check_same_run(engine, found, spec, base)
+    cursor = Cursor.from_json((found.path / layout.CURSOR).read_text(encoding="utf-8"))
+    reader = StateReader.open(found.path, found.manifest)
+    for owned in slices_to_load(engine):
+        owned.view(owned.flat).copy_(reader.read(MASTER, owned.name, owned.start, owned.numel))
+        moments = reader.moments(owned.name)
+        prepare_state(engine, owned, moments, reader.scalars.get(owned.name, {}))
+        state = optimizer_state(engine, owned)
+        for key in moments:
+            owned.view(state[key]).copy_(reader.read(key, owned.name, owned.start, owned.numel))
+    publish_masters(engine)
+    buffers = load_file(found.path / layout.BUFFERS)
+    for name, buffer in engine.module.named_buffers():
+        if name in buffers:
+            buffer.copy_(buffers[name])
+    _restore_rng(engine, found, spec, cursor)
+    return cursor
+
+
+def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource) -> None:
+    manifest, where = found.manifest, str(found.path)
+    if manifest.base["digest"] != base.digest:
+        raise CheckpointError(
+            f"the checkpoint belongs to base model {manifest.base['name']} with digest {manifest.base['digest'][:12]}, the model now has {base.digest[:12]}",
+            where=where,
+            fix="put the base model back as it was, or start a new run",
+        )
+    if manifest.optimizer != spec.optimizer.type:
+        raise CheckpointError(f"the checkpoint holds {manifest.optimizer} state, the spec says {spec.optimizer.type}", where=where, fix="use the same optimizer")
+    saved = {name: tuple(shape) for name, shape in manifest.parameters.items()}
+    now = trained_shapes(engine)
+    different = sorted(name for name in saved.keys() | now.keys() if saved.get(name) != now.get(name))
+    if different:
+        raise CheckpointError(
+            f"{len(different)} trained parameters differ from the checkpoint's, the first is {different[0]}: {saved.get(different[0])} saved, {now.get(different[0])} now",
+            where=where,
+            fix="resume with the method the run was started with",
+        )
+
+
+def _restore_rng(engine: Engine, found: Found, spec: Spec, cursor: Cursor) -> None:
+    ranks = engine.ranks
+    if found.manifest.world_size == ranks.world_size:
+        load_rng(layout.rank_path(found.path, ranks.rank) / layout.RNG)
+        return
+    seed_all(spec.train.seed, cursor.next_update, ranks.rank)
+
+
+def seed_all(seed: int, update: int, rank: int) -> None:
+    """Seeds python, numpy and torch for one rank at one update: dropout differs between ranks and between restarts."""
+    words = np.random.SeedSequence([seed, update, rank]).generate_state(2)
+    random.seed(int(words[0]))
+    np.random.seed(int(words[0]))
+    torch.manual_seed(int(words[1]))

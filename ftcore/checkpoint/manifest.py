@@ -1,0 +1,96 @@
+"""What a checkpoint holds, with the size and digest of every file; written last, so that no manifest means no checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftcore.checkpoint.layout import MANIFEST
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.resolved import build
+from ftcore.spec.run_dir import write_atomic
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    path: str
+    """Relative to the checkpoint's folder."""
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    update: int
+    """Updates done."""
+    world_size: int
+    """Ranks that wrote it; any number may read it."""
+    zero_stage: int
+    precision: str
+    optimizer: str
+    base: dict[str, str]
+    """name, revision and digest of the base model."""
+    parameters: dict[str, Any]
+    """Trained parameter -> shape."""
+    versions: dict[str, str]
+    files: tuple[FileEntry, ...]
+    version: int = MANIFEST_VERSION
+
+    def write(self, checkpoint: Path) -> None:
+        write_atomic(checkpoint / MANIFEST, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Raises CheckpointError when there is none, or it is damaged or of another version."""
+    path = checkpoint / MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["version"] != MANIFEST_VERSION:
+            raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
+        return build(Manifest, data)
+    except FileNotFoundError as error:
+        raise CheckpointError("no manifest: the save did not finish", where=str(checkpoint)) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"the manifest is damaged ({error})", where=str(path)) from error
+
+
+def describe_file(checkpoint: Path, path: Path) -> FileEntry:
+    """Size and digest of a file within the checkpoint."""
+    return FileEntry(path=str(path.relative_to(checkpoint)), bytes=path.stat().st_size, sha256=file_digest(path))
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of the file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+
+
+def _digest(file: Any) -> str:
+    # Python 3.10 has no hashlib.file_digest.
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def damage(checkpoint: Path, entries: Iterable[FileEntry]) -> list[str]:
+    """What is wrong with these files, one sentence each; empty when all are as the manifest says."""
+    found = []
+    for entry in entries:
+        path = checkpoint / entry.path
+        try:
+            size = path.stat().st_size
+            if size != entry.bytes:
+                found.append(f"{entry.path} has {size} bytes, the manifest says {entry.bytes}")
+            elif file_digest(path) != entry.sha256:
+                found.append(f"{entry.path} has changed since it was written (its sha256 differs)")
+        except OSError as error:
+            found.append(f"{entry.path}: {error.strerror}")
+    return found

@@ -1,0 +1,82 @@
+"""Read slices back, memory-mapped, whatever number of ranks and stage wrote them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ftcore.checkpoint import layout
+from ftcore.checkpoint.manifest import Manifest
+from ftcore.engine_fields import MASTER
+from ftcore.spec.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    rank: int
+    start: int
+    numel: int
+
+
+@dataclass(slots=True)
+class StateReader:
+    """The trained state of one checkpoint, by parameter and element range."""
+
+    checkpoint: Path
+    manifest: Manifest
+    scalars: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Parameter -> the optimizer's scalars (AdamW's step)."""
+    _pieces: dict[str, list[_Piece]] = field(default_factory=dict)
+    _files: dict[int, Any] = field(default_factory=dict)
+    _fields: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    @staticmethod
+    def open(checkpoint: Path, manifest: Manifest) -> StateReader:
+        """Reads the indexes; tensor data stays on disk. Raises CheckpointError when they are damaged."""
+        reader = StateReader(checkpoint, manifest)
+        for rank in range(manifest.world_size):
+            folder = layout.rank_path(checkpoint, rank)
+            try:
+                index = json.loads((folder / layout.INDEX).read_text(encoding="utf-8"))
+                reader._files[rank] = safe_open(folder / layout.STATE, framework="pt")
+            except (OSError, ValueError, SafetensorError) as error:
+                raise CheckpointError(f"rank {rank}'s state can't be read: {error}", where=str(folder), fix="resume from an older checkpoint") from error
+            reader._fields[rank] = frozenset(reader._files[rank].keys())
+            for name, (start, numel) in index["slices"].items():
+                reader._pieces.setdefault(name, []).append(_Piece(rank, start, numel))
+            reader.scalars.update(index["scalars"])
+        return reader
+
+    def moments(self, name: str) -> list[str]:
+        """Fields stored for the parameter beside its master values (exp_avg, …)."""
+        rank = self._pieces[name][0].rank
+        return sorted(key.split("/", 1)[0] for key in self._fields[rank] if key.split("/", 1)[1] == name and not key.startswith(f"{MASTER}/"))
+
+    def read(self, field_name: str, name: str, start: int, numel: int) -> torch.Tensor:
+        """Elements [start, start + numel) of one field of a parameter, 1-D on the CPU, in the type it was saved in (fp32).
+
+        Raises CheckpointError when the checkpoint does not hold all of them.
+        """
+        parts: list[torch.Tensor] = []
+        position = start
+        for piece in sorted(self._pieces.get(name, []), key=lambda item: item.start):
+            begin, end = max(position, piece.start), min(start + numel, piece.start + piece.numel)
+            if begin == position and end > begin:
+                stored = self._files[piece.rank].get_slice(f"{field_name}/{name}")
+                parts.append(stored[begin - piece.start : end - piece.start])
+                position = end
+        if position != start + numel:
+            raise CheckpointError(
+                f"{name} has no elements from {position} on in field {field_name}", where=str(self.checkpoint), fix="resume from an older checkpoint"
+            )
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """The whole master value of a trained parameter in its shape, fp32 on the CPU."""
+        shape = self.manifest.parameters[name]
+        return self.read(MASTER, name, 0, int(torch.Size(shape).numel())).view(shape)

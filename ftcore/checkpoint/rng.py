@@ -1,0 +1,50 @@
+"""Random state of one rank: python, numpy, torch and its accelerator, as JSON without pickle."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.run_dir import write_atomic
+
+
+def save_rng(path: Path) -> None:
+    """Writes the process's random states."""
+    name, keys, position, has_gauss, gauss = np.random.get_state()
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [name, np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
+        "torch": _encode(torch.get_rng_state()),
+        "accelerator": _encode(torch.cuda.get_rng_state()) if torch.cuda.is_available() else None,
+    }
+    write_atomic(path, json.dumps(state))
+
+
+def load_rng(path: Path) -> None:
+    """Restores what `save_rng` wrote. Raises CheckpointError when that is not possible; never goes on unseeded."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        version, internal, gauss = state["python"]
+        random.setstate((version, tuple(internal), gauss))
+        name, keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state((name, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached))
+        torch.set_rng_state(_decode(state["torch"]))
+        if state["accelerator"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(_decode(state["accelerator"]))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"the random state can't be restored: {error}", where=str(path), fix="resume from an older checkpoint") from error
+
+
+def _encode(state: torch.Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
+
+
+def _decode(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

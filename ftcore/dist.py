@@ -1,0 +1,71 @@
+"""The only door to torch.distributed: start and end of the process group, and the few collectives of our own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a collective waits for a rank; a rank that dies is noticed by the supervisor in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where this process stands among the others."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+
+def start() -> Ranks:
+    """Joins the process group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+
+    NCCL with one GPU a rank where there are accelerators, gloo on the CPU else.
+    """
+    rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if torch.cuda.is_available():
+        # A task that was given one GPU only sees it as device 0, whatever its local rank.
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        torch_dist.init_process_group("nccl", rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device)
+    else:
+        device = torch.device("cpu")
+        torch_dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=TIMEOUT)
+    return Ranks(rank, world_size, local_rank, device)
+
+
+def sum_over_ranks(values: Sequence[float], ranks: Ranks) -> list[float]:
+    """Element-wise sums over all ranks, in float64. Every rank must call it with as many values."""
+    total = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    torch_dist.all_reduce(total)
+    return [float(value) for value in total.tolist()]
+
+
+def gather_objects(value: Any, ranks: Ranks) -> list[Any]:
+    """`value` of every rank, in rank order, on every rank."""
+    gathered: list[Any] = [None] * ranks.world_size
+    torch_dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def barrier() -> None:
+    """Returns once every rank has called it."""
+    torch_dist.barrier()
+
+
+def stop() -> None:
+    """Leaves the process group; a no-op when there is none."""
+    if torch_dist.is_initialized():
+        torch_dist.destroy_process_group()

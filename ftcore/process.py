@@ -1,0 +1,92 @@
+"""How every process of a run ends: honest exit status, an error the launcher can print, and no hang at exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from ftcore.spec.errors import FtError, TrainingError
+from ftcore.spec.events import attempt, emit
+from ftcore.spec.run_dir import RunDir, write_atomic
+
+TRACEBACK_LINES = 30
+"""Last lines of a traceback that are reported; the whole is in the log."""
+OUR_BUG = 1
+
+
+def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
+    """Runs `main` and ends the process, with status 0, the FtError's own, or 1 for anything else.
+
+    Leaves with os._exit after flushing: at interpreter exit gloo's threads can abort a process that did its work.
+    """
+    status = 0
+    try:
+        main(run_dir)
+    except BaseException as error:
+        traceback.print_exc()
+        status = report(error, run_dir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def report(error: BaseException, run_dir: RunDir) -> int:
+    """Tells the launcher, and for a rank writes its error file. Returns the exit status."""
+    known = as_ft_error(error)
+    status = known.exit_status if known is not None else OUR_BUG
+    described = known.to_dict() if known is not None else FtError(f"{type(error).__name__}: {error}").to_dict()
+    cause = [] if isinstance(error, FtError) else traceback.format_exc().rstrip().splitlines()[-TRACEBACK_LINES:]
+    rank = os.environ.get("RANK")
+    details = {
+        **described,
+        "exit_status": status,
+        "rank": int(rank) if rank is not None else None,
+        "host": socket.gethostname(),
+        "lost_peer": is_lost_peer(error),
+        "time": time.time(),
+    }
+    if rank is not None:
+        write_atomic(run_dir.rank_error(attempt(), int(rank)), json.dumps({**details, "traceback": "\n".join(cause)}, indent=1))
+    emit("error", **details, traceback=_fit("\n".join(cause)))
+    return status
+
+
+def _fit(text: str) -> str:
+    """The end of `text`, short enough for one event."""
+    return text[-2000:]
+
+
+def as_ft_error(error: BaseException) -> FtError | None:
+    """The error as one of ours when it is something a user can act on, else None."""
+    if isinstance(error, FtError):
+        return error
+    name = type(error).__name__
+    if name == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return TrainingError(
+            f"out of memory: {error}",
+            where="memory",
+            fix="lower batch.micro_batch_tokens, turn on train.gradient_checkpointing, or use a higher zero.stage",
+        )
+    if name == "ModuleNotFoundError":
+        return FtError(str(error), fix="make install")
+    return None
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether the failure is only that another rank went away (gloo and NCCL say it in these words)."""
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(
+        words in text for words in ("Connection closed by peer", "Connection reset by peer", "Read error", "Broken pipe", "remote process exited", "NCCL communicator was aborted")
+    )
+
+
+def run_dir_argument(arguments: list[str]) -> RunDir:
+    """The run folder from the command line of a process that the launcher starts: its first argument."""
+    return RunDir(Path(arguments[0]).resolve())

@@ -1,0 +1,86 @@
+"""One rank of a run: `python -m ftcore.run RUN`, started by the node's supervisor."""
+
+from __future__ import annotations
+
+import sys
+
+from ftcore import dist
+from ftcore.batch.cursor import Cursor
+from ftcore.batch.plan import attention_share_of
+from ftcore.batch.window import UpdateSequence
+from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import Prepared, load_prepared
+from ftcore.dist import Ranks
+from ftcore.engine import Engine, join_process_group
+from ftcore.metrics.writer import record_event
+from ftcore.model import build_model, parameter_groups
+from ftcore.process import run_dir_argument, run_main
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.events import emit
+from ftcore.spec.resolved import ResolvedSpec, load_resolved
+from ftcore.spec.run_dir import RunDir
+from ftcore.train.isolation import require_isolated_samples
+from ftcore.train.loop import Job, Trainer
+
+
+def main(run_dir: RunDir) -> None:
+    """Trains this rank's share of the run to its end, from the newest whole checkpoint if there is one."""
+    resolved, prepared = load_resolved(run_dir.resolved), load_prepared(run_dir.prepared)
+    ranks = dist.start()
+    if ranks.world_size != resolved.world_size:
+        raise CheckpointError(f"{ranks.world_size} ranks were started, the spec says {resolved.world_size}", where="resolved.json")
+    if ranks.is_first:
+        emit("progress", stage="load", done=0, total=1, text=f"loading {prepared.model.name}")
+    job = make_job(resolved, prepared, run_dir)
+    seed_all(resolved.spec.train.seed, 0, ranks.rank)
+    engine = build_engine(job, ranks)
+    cursor = restore(engine, job)
+    require_isolated_samples(engine)
+    Trainer(engine, job, cursor).run()
+    dist.barrier()
+    dist.stop()
+
+
+def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job:
+    """Opens the prepared data and works out the run's updates."""
+    train = SampleSet.open(prepared.train.arrow)
+    return Job(
+        spec=resolved.spec,
+        run_dir=run_dir,
+        train=train,
+        eval=SampleSet.open(prepared.eval.arrow) if prepared.eval else None,
+        sequence=UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=resolved.spec.batch, train=resolved.spec.train),
+        attention_share=attention_share_of(prepared.model.path),
+        base=prepared.model,
+    )
+
+
+def build_engine(job: Job, ranks: Ranks) -> Engine:
+    """The model on this rank's device, wrapped by DeepSpeed with the run's ds_config.json."""
+    join_process_group(ranks)
+    model = build_model(job.spec, job.base, job.run_dir.ds_config)
+    return Engine(model, parameter_groups(model, job.spec.optimizer.weight_decay), job.run_dir.ds_config, ranks)
+
+
+def restore(engine: Engine, job: Job) -> Cursor:
+    """The cursor to go on from: of the newest whole checkpoint, or the beginning where there is none. Says which, and why newer ones were skipped."""
+    start = Cursor(order_seed=job.spec.train.seed, data_fingerprint=job.train.fingerprint)
+    search = find_over_ranks(job.run_dir.checkpoints, engine.ranks)
+    first = engine.ranks.is_first
+    for reason in search.skipped if first else ():
+        record_event(job.run_dir, "note", text=f"checkpoint skipped: {reason}")
+    if search.found is None:
+        if first and job.run_dir.metrics.exists():
+            record_event(job.run_dir, "note", text="no whole checkpoint: starting from update 0")
+        return start
+    cursor = load_checkpoint(engine, search.found, spec=job.spec, base=job.base)
+    cursor.check_same_data(fingerprint=job.train.fingerprint, seed=job.spec.train.seed)
+    if first:
+        record_event(job.run_dir, "resumed", update=cursor.next_update, path=search.found.path.name)
+        emit("note", text=f"resumed from {search.found.path.name}: {cursor.next_update} of {job.sequence.total_updates} updates done")
+    return cursor
+
+
+if __name__ == "__main__":
+    run_main(main, run_dir_argument(sys.argv[1:]))

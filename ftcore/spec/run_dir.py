@@ -1,0 +1,112 @@
+"""Every path of a run's folder, and the one way to write a file there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """RUN and what lies in it. Nothing here touches the disk."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        """The spec as given, byte for byte."""
+        return self.path / "spec.yaml"
+
+    @property
+    def resolved(self) -> Path:
+        return self.path / "resolved.json"
+
+    @property
+    def ds_config(self) -> Path:
+        """What deepspeed.initialize gets, byte for byte."""
+        return self.path / "ds_config.json"
+
+    @property
+    def hostfile(self) -> Path:
+        return self.path / "hostfile"
+
+    @property
+    def plan_json(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def plan_txt(self) -> Path:
+        return self.path / "plan.txt"
+
+    @property
+    def prepared(self) -> Path:
+        """What `ftcore.prepare` made: where the cached data, model and tokenizer lie."""
+        return self.path / "prepared.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line an update, written by rank 0."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The trained model in Hugging Face's format."""
+        return self.path / "model"
+
+    @property
+    def lock(self) -> Path:
+        """Held with flock while a launch owns the folder."""
+        return self.path / ".lock"
+
+    def node_script(self, node_rank: int) -> Path:
+        return self.path / f"node_{node_rank:02d}.sh"
+
+    def rank_metrics(self, rank: int) -> Path:
+        return self.path / "metrics" / f"rank_{rank}.jsonl"
+
+    def attempt_logs(self, attempt: int) -> Path:
+        return self.path / "logs" / f"attempt_{attempt}"
+
+    def rank_log(self, attempt: int, rank: int) -> Path:
+        return self.attempt_logs(attempt) / f"rank_{rank}.log"
+
+    def rank_error(self, attempt: int, rank: int) -> Path:
+        """JSON: why this rank failed, written by the rank itself."""
+        return self.attempt_logs(attempt) / f"rank_{rank}.error.json"
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Writes aside, fsyncs, renames: a reader sees the old content or the new, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    payload = data.encode("utf-8") if isinstance(data, str) else data
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    fsync_dir(path.parent)
+
+
+def fsync_dir(path: Path) -> None:
+    """Makes renames within `path` durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,184 @@
+"""The sections of a spec as frozen values. Field names are Hugging Face's where it has one.
+
+A `None` means "not given" in the spec a user wrote; after `launcher.resolve` no field is None
+unless its docstring says what None means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSection:
+    """The base model."""
+
+    model_name_or_path: str
+    """Hub id, folder, GGUF file, `package:NAME/FILE` (a file in an installed Python package) or `builtin:tiny-llama`."""
+    revision: str = "main"
+    """Branch, tag or commit of a hub id."""
+    dtype: str | None = None
+    """Type the base weights are held in: float32 or bfloat16; resolved from train.precision when not given."""
+    attn_implementation: str = "sdpa"
+    """sdpa (one call a sample, so that samples of a row never see each other) or flash_attention_2."""
+    trust_remote_code: bool = False
+    """Whether code that a hub repository ships may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSection:
+    """Which parameters are trained."""
+
+    type: str = "full"
+    """full or lora."""
+    r: int = 16
+    """Rank of the LoRA matrices."""
+    lora_alpha: float = 32
+    """LoRA scale; the update is multiplied by lora_alpha / r."""
+    lora_dropout: float = 0.0
+    """Dropout on the LoRA input, 0 <= p < 1."""
+    target_modules: tuple[str, ...] = ("all-linear",)
+    """Names (last parts) of the linear layers that get an adapter, or `all-linear`."""
+    modules_to_save: tuple[str, ...] = ()
+    """Modules trained whole beside the adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """One file of rows."""
+
+    path: str
+    """A JSONL or JSON file, or `builtin:extraction/train` and `builtin:extraction/eval`."""
+    format: str = "messages"
+    """messages or prompt_completion."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Field of the format (messages, tools, prompt, completion) -> the file's own name for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSection:
+    """What is trained on and evaluated on."""
+
+    train: DataSet
+    eval: DataSet | None = None
+    """None: no evaluation."""
+    max_length: int = 1024
+    """Longest sample in tokens."""
+    overlong: str = "drop"
+    """What happens to a longer one: error, drop or truncate_right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSection:
+    """Size of an update and of a micro-step; exactly one of the first two is set."""
+
+    global_batch_size: int | None = None
+    """Samples in an update, over all ranks; None when tokens_per_update is used."""
+    tokens_per_update: int | None = None
+    """Most tokens in an update, over all ranks; None when global_batch_size is used."""
+    micro_batch_tokens: int = 4096
+    """Most tokens a rank computes in one micro-step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSection:
+    type: str = "adamw"
+    """adamw or sgd."""
+    learning_rate: float = 2e-5
+    weight_decay: float = 0.0
+    """Decoupled for adamw; biases and one-dimensional parameters are not decayed."""
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    momentum: float = 0.0
+    """sgd only."""
+    max_grad_norm: float = 1.0
+    """Clip the global gradient norm to this; 0 never clips."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSection:
+    lr_scheduler_type: str = "linear"
+    """linear, cosine, constant or constant_with_warmup."""
+    warmup_ratio: float = 0.0
+    """Share of the updates over which the learning rate rises from 0."""
+    warmup_steps: int | None = None
+    """Updates of warm-up; given, it wins over warmup_ratio. None after resolving: the ratio decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSection:
+    num_train_epochs: float | None = None
+    """Passes over the training set; None when max_steps is used."""
+    max_steps: int | None = None
+    """Updates of the run; None when num_train_epochs is used."""
+    seed: int = 42
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass (non-reentrant)."""
+    precision: str = "bf16"
+    """fp32, or bf16 (16-bit compute, fp32 master weights and fp32 gradient accumulation)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroSection:
+    stage: int = 2
+    """DeepSpeed ZeRO stage 0-3."""
+    offload_optimizer: str = "none"
+    """none, cpu or nvme."""
+    offload_param: str = "none"
+    """none, cpu or nvme (stage 3)."""
+    nvme_path: str = ""
+    """Folder on local NVMe; needed by nvme offload."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """DeepSpeed keys merged over the preset, as in a DeepSpeed JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    hosts: str = ""
+    """A hostfile; empty: this machine, `slots` ranks."""
+    slots: int | None = None
+    """Ranks on this machine when no hostfile is given; resolved from its accelerators, or 2 on CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSection:
+    save_steps: int = 0
+    """Updates between checkpoints; 0 saves at the end only."""
+    save_total_limit: int = 2
+    """Newest checkpoints kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSection:
+    eval_steps: int = 0
+    """Updates between evaluations; 0 evaluates at the end only."""
+    eval_on_start: bool = True
+    """Evaluate before the first update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSection:
+    logging_steps: int = 1
+    """Updates between lines of metrics.jsonl."""
+    log_samples: bool = False
+    """Write the ids of each update's samples to metrics/rank_R.jsonl."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What the user asked for, with defaults filled in."""
+
+    model: ModelSection
+    data: DataSection
+    method: MethodSection = field(default_factory=MethodSection)
+    batch: BatchSection = field(default_factory=BatchSection)
+    optimizer: OptimizerSection = field(default_factory=OptimizerSection)
+    schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    train: TrainSection = field(default_factory=TrainSection)
+    zero: ZeroSection = field(default_factory=ZeroSection)
+    cluster: ClusterSection = field(default_factory=ClusterSection)
+    checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    evaluation: EvaluationSection = field(default_factory=EvaluationSection)
+    logging: LoggingSection = field(default_factory=LoggingSection)

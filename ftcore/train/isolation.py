@@ -1,0 +1,43 @@
+"""Prove, before training, that samples packed in one row can't see each other in this model."""
+
+from __future__ import annotations
+
+import torch
+
+from ftcore.batch.collate import collate
+from ftcore.data.cache import Sample
+from ftcore.engine import Engine
+from ftcore.spec.errors import TrainingError
+from ftcore.train.loss import supervised_logits
+
+import numpy as np
+
+PROBE_LENGTHS = (5, 7)
+
+
+def require_isolated_samples(engine: Engine) -> None:
+    """Raises TrainingError when another first sample changes the second one's logits: a model whose attention or
+    convolution ignores sample boundaries would train on leaked context without any other sign.
+
+    Costs two forward passes over a dozen tokens; leaves the engine in training mode.
+    """
+    engine.eval()
+    with torch.no_grad():
+        one = _second_logits(engine, first_token=1)
+        other = _second_logits(engine, first_token=2)
+    engine.train()
+    if not torch.equal(one, other):
+        gap = float((one.float() - other.float()).abs().max())
+        raise TrainingError(
+            f"{type(engine.module).__name__} lets samples of a packed row see each other (logits differ by {gap:.3g})",
+            where="model.model_name_or_path",
+            fix="this architecture can't be trained on packed rows yet; use one whose attention goes through transformers' AttentionInterface",
+        )
+
+
+def _second_logits(engine: Engine, *, first_token: int) -> torch.Tensor:
+    """Logits [K, V] of the second probe sample, after a first one made of `first_token`."""
+    first, second = PROBE_LENGTHS
+    fillers = Sample(ids=np.full(first, first_token, dtype=np.int32), spans=np.zeros((0, 2), dtype=np.int32), row=0)
+    scored = Sample(ids=np.arange(3, 3 + second, dtype=np.int32), spans=np.array([[1, second]], dtype=np.int32), row=0)
+    return supervised_logits(engine.deepspeed, collate([fillers, scored]).to(engine.ranks.device))

@@ -1,0 +1,119 @@
+"""The update's loss and gradient in DeepSpeed's hands, from known sums: C01, C06, L07, L08, and what an empty micro-step adds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ftcore import dist
+from ftcore.batch.collate import collate
+from ftcore.data.cache import Sample
+from ftcore.engine import Engine, join_process_group
+from ftcore.engine_fields import MASTER
+from ftcore.spec.errors import TrainingError
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import OptimizerSection
+from ftcore.train.step import run_update
+from tests.ranks.jobs import make_run, whole_state
+from tests.ranks.pool import RankPool
+from tests.ranks.specs import make_spec
+
+CASE = json.loads((Path(__file__).parents[1] / "cases" / "loss_case.json").read_text())
+PLAIN_SGD = OptimizerSection(type="sgd", learning_rate=1.0, max_grad_norm=0.0)
+
+
+class TokenTable(torch.nn.Module):
+    """Two classes; the loss of predicting class 0 after token t is log(1 + exp(-x[t])), so that any sum of losses can be set up."""
+
+    def __init__(self, losses: list[float]) -> None:
+        super().__init__()
+        self.x = torch.nn.Parameter(torch.tensor([[-math.log(math.exp(loss) - 1)] for loss in losses]))
+        self.config = SimpleNamespace(_attn_implementation="none")
+
+    def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> SimpleNamespace:
+        chosen = torch.nn.functional.embedding(input_ids, self.x)[:, logits_to_keep]
+        return SimpleNamespace(logits=torch.cat([chosen, torch.zeros_like(chosen)], dim=-1))
+
+
+LOSSES = [4.0 / 1, 3.0 / 3, 0.5]
+"""By token id: the loss of a token in the case's micro-steps with 1, 3 and 8 supervised tokens."""
+
+
+def known_batches(rank: int) -> list:
+    def rows(token: int, count: int) -> list[Sample]:
+        return [Sample(ids=np.array([token, 0], dtype=np.int32), spans=np.array([[1, 2]], dtype=np.int32), row=1) for _ in range(count)]
+
+    if rank == 0:
+        return [collate(rows(0, 1)), collate(rows(1, 3))]
+    return [collate([]), collate(rows(2, 8))]
+
+
+def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float) -> tuple[float, float, list[float], str]:
+    """Loss, gradient norm, and x after one update of SGD with rate 1; with `poison`, x of token 2 is that on every rank."""
+    ranks = dist.start()
+    spec = make_spec(stage, optimizer=PLAIN_SGD)
+    run_dir = make_run(Path(folder), spec, world_size) if rank == 0 else RunDir(Path(folder))
+    dist.barrier()
+    join_process_group(ranks)
+    model = TokenTable(LOSSES)
+    if poison:
+        model.x.data[2] = poison
+    engine = Engine(model, [{"params": list(model.parameters()), "weight_decay": 0.0}], run_dir.ds_config, ranks)
+    engine.train()
+    refused, loss, norm = "", 0.0, 0.0
+    try:
+        result = run_update(engine, known_batches(rank), supervised_tokens=12, learning_rate=1.0, check_count=True)
+        loss, norm = result.loss, result.grad_norm
+    except TrainingError as error:
+        refused = str(error)
+    x = whole_state(engine)[f"{MASTER}/x"].tolist()
+    dist.barrier()
+    dist.stop()
+    return loss, norm, x, refused
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_loss_case(stage: int, pool: RankPool, tmp_path: Path) -> None:
+    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, 0.0, logs=tmp_path / "logs")
+    start = [-math.log(math.exp(loss) - 1) for loss in LOSSES]
+    gradient = [-count / 12 / (1 + math.exp(x)) for count, x in zip([1, 3, 8], start, strict=True)]
+    for loss, norm, x, refused in outcomes:
+        assert not refused
+        assert loss == pytest.approx(CASE["right_global_per_token"], rel=1e-6)
+        assert norm == pytest.approx(math.hypot(*gradient), rel=1e-5)
+        assert x == pytest.approx([before - slope for before, slope in zip(start, gradient, strict=True)], rel=1e-5)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_non_finite_loss_changes_nothing(stage: int, pool: RankPool, tmp_path: Path) -> None:
+    """All ranks refuse, also the one whose own loss was fine, and before the step."""
+    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, float("nan"), logs=tmp_path / "logs")
+    start = [-math.log(math.exp(loss) - 1) for loss in LOSSES]
+    for _, _, x, refused in outcomes:
+        assert "loss: the loss is nan; no parameter was changed" in refused
+        assert x[:2] == pytest.approx(start[:2], rel=1e-6)
+
+
+def wrong_count(rank: int, world_size: int, folder: str) -> str:
+    ranks = dist.start()
+    run_dir = make_run(Path(folder), make_spec(2, optimizer=PLAIN_SGD), world_size) if rank == 0 else RunDir(Path(folder))
+    dist.barrier()
+    join_process_group(ranks)
+    model = TokenTable(LOSSES)
+    engine = Engine(model, [{"params": list(model.parameters()), "weight_decay": 0.0}], run_dir.ds_config, ranks)
+    try:
+        run_update(engine, known_batches(rank), supervised_tokens=13, learning_rate=1.0, check_count=True)
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
+def test_a_plan_that_lies_is_found_out(pool: RankPool, tmp_path: Path) -> None:
+    for message in pool.run(wrong_count, 2, str(tmp_path / "run"), logs=tmp_path / "logs"):
+        assert "the ranks hold 12 supervised tokens, the plan says 13" in message

@@ -1,0 +1,92 @@
+"""Resume: bit-equal at the same world size and stage, within the precision's tolerance at another."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from ftcore.data.prepared import ModelSource
+from ftcore.spec.sections import OptimizerSection, Spec
+from tests.ranks.jobs import TrainedRank, train_runs
+from tests.ranks.pool import RankPool
+from tests.ranks.specs import make_spec, with_section
+
+UPDATES, SAVED = 12, 5
+SGD = OptimizerSection(type="sgd", learning_rate=0.3, momentum=0.9)
+
+Small = tuple[ModelSource, str]
+
+
+def unbroken(pool: RankPool, small: Small, spec: Spec, world_size: int, folder: Path) -> list[TrainedRank]:
+    return [ranks[0] for ranks in pool.run(train_runs, world_size, [(str(folder), spec)], *small, logs=folder / "logs")]
+
+
+def copy_at(run: Path, to: Path, update: int) -> None:
+    """A run folder as it was when killed after its checkpoint at `update`: later checkpoints gone, metrics longer."""
+    shutil.copytree(run, to)
+    for path in (to / "checkpoints").iterdir():
+        if path.is_dir() and path.name != f"update_{update:08d}":
+            shutil.rmtree(path)
+
+
+def assert_equal_state(one: TrainedRank, other: TrainedRank) -> None:
+    assert one.final.keys() == other.final.keys()
+    different = [name for name, value in other.final.items() if not torch.equal(one.final[name], value)]
+    assert not different
+
+
+@pytest.mark.parametrize(
+    "stage, precision, method, optimizer",
+    [
+        (0, "fp32", "full", None),
+        (1, "fp32", "full", None),
+        (2, "fp32", "full", SGD),
+        (3, "fp32", "full", None),
+        (1, "bf16", "full", None),
+        (2, "bf16", "full", None),
+        (3, "bf16", "full", None),
+        (2, "fp32", "lora", None),
+        (3, "fp32", "lora", None),
+        (3, "bf16", "lora", None),
+    ],
+)
+def test_resume_is_bit_equal(stage: int, precision: str, method: str, optimizer: OptimizerSection | None, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    spec = make_spec(stage, updates=UPDATES, precision=precision, method=method, optimizer=optimizer, save_steps=SAVED)
+    whole = unbroken(pool, small, spec, 2, tmp_path / "whole")
+    copy_at(tmp_path / "whole", tmp_path / "resumed", SAVED)
+    resumed = unbroken(pool, small, spec, 2, tmp_path / "resumed")
+    assert_equal_state(resumed[0], whole[0])
+    assert resumed[0].losses == whole[0].losses
+    assert [rank.samples for rank in resumed] == [rank.samples for rank in whole]
+    assert any(name.startswith(("exp_avg/", "momentum_buffer/")) for name in whole[0].final)
+
+
+@pytest.mark.parametrize(
+    "before, after, method",
+    [((2, 2), (1, 1), "full"), ((2, 1), (3, 4), "full"), ((3, 2), (2, 4), "full"), ((3, 4), (0, 1), "full"), ((0, 2), (3, 2), "full"), ((3, 2), (2, 1), "lora")],
+)
+def test_resume_elsewhere(before: tuple[int, int], after: tuple[int, int], method: str, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """Stage and ranks may change: same samples, same losses (fp32)."""
+    (stage, world_size), (new_stage, new_world_size) = before, after
+    spec = make_spec(stage, updates=UPDATES, save_steps=SAVED, method=method)
+    if method == "lora":  # dropout's random numbers belong to a rank, so they can't be the same on other ranks
+        spec = without_dropout(spec)
+    whole = unbroken(pool, small, spec, world_size, tmp_path / "whole")
+    copy_at(tmp_path / "whole", tmp_path / "resumed", SAVED)
+    moved = make_spec(new_stage, updates=UPDATES, save_steps=SAVED, method=method)
+    resumed = unbroken(pool, small, without_dropout(moved), new_world_size, tmp_path / "resumed")
+    assert resumed[0].losses == pytest.approx(whole[0].losses, rel=1e-5)
+    for update in range(SAVED + 1, UPDATES + 1):
+        assert ids(resumed, update) == ids(whole, update)
+
+
+def without_dropout(spec: Spec) -> Spec:
+    return with_section(spec, "method", lora_dropout=0.0)
+
+
+def ids(ranks: list[TrainedRank], update: int) -> list[int]:
+    """Sample ids of the update over all ranks that logged it."""
+    return sorted(sample for rank in ranks for part in rank.samples.get(update, []) for sample in part)
