@@ -139,7 +139,7 @@ class ClusterSection:
     hosts: str = ""
     """A hostfile; empty: this machine, `slots` ranks."""
     slots: int | None = None
-    """Ranks on this machine when no hostfile is given; resolved from its accelerators, or 2 on CPU."""
+    """Ranks on this machine when no hostfile is given; resolved from its accelerators, or 2 on CPU. None: the hostfile decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,9 @@ VOCABULARY = 97
 
 def save_small_llama(folder: Path) -> ModelSource:
     """Two layers, width 32, grouped-query attention, tied head; seeded."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.manual_seed(11)
     config = LlamaConfig(
@@ -37,6 +39,8 @@ def save_small_llama(folder: Path) -> ModelSource:
             if parameter.dim() > 1:
                 parameter.mul_(4.0)  # larger than the initialiser's 0.02, so that a wrong gradient shows
     model.save_pretrained(folder)
+    vocabulary = {f"w{index}": index for index in range(VOCABULARY)}
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="w0")), eos_token="w2").save_pretrained(folder)
     return ModelSource(path=str(folder), revision="main", digest="small", name=str(folder), trust_remote_code=False)
 
 

@@ -90,3 +90,14 @@ def without_dropout(spec: Spec) -> Spec:
 def ids(ranks: list[TrainedRank], update: int) -> list[int]:
     """Sample ids of the update over all ranks that logged it."""
     return sorted(sample for rank in ranks for part in rank.samples.get(update, []) for sample in part)
+
+
+@pytest.mark.parametrize("stage, offloads", [(1, {"offload_optimizer": "cpu"}), (2, {"offload_optimizer": "cpu"}), (3, {"offload_optimizer": "cpu", "offload_param": "cpu"})])
+def test_resume_with_offload_is_bit_equal(stage: int, offloads: dict[str, str], pool: RankPool, small: Small, tmp_path: Path) -> None:
+    spec = with_section(make_spec(stage, updates=UPDATES, precision="bf16", save_steps=SAVED), "zero", **offloads)
+    whole = unbroken(pool, small, spec, 2, tmp_path / "whole")
+    plain = unbroken(pool, small, make_spec(stage, updates=UPDATES, precision="bf16"), 2, tmp_path / "plain")
+    copy_at(tmp_path / "whole", tmp_path / "resumed", SAVED)
+    resumed = unbroken(pool, small, spec, 2, tmp_path / "resumed")
+    assert_equal_state(resumed[0], whole[0])
+    assert whole[0].losses == pytest.approx(plain[0].losses, rel=5e-3)

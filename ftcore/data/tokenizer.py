@@ -1,0 +1,59 @@
+"""Loads a model folder's tokenizer, and says what the cached samples depend on."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec.errors import DataError, SpecError
+
+TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt", "tokenization_*.py")
+"""What a tokenizer may be loaded from; config.json among them, since it can name the tokenizer's class."""
+NOT_TOKENIZER = ("*.index.json", "generation_config.json")
+
+
+def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
+    """The transformers tokenizer of a model folder; it gives character offsets.
+
+    Raises SpecError when it can't be loaded, DataError when it has no offsets (a slow tokenizer).
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        fix = (
+            "set model.trust_remote_code: true if you trust the folder's code"
+            if "trust_remote_code" in str(error)
+            else "name a folder with a tokenizer that transformers can load"
+        )
+        raise SpecError(f"can't load the tokenizer of {path}: {reason}", where="model.model_name_or_path", fix=fix) from error
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"{type(tokenizer).__name__} gives no character offsets, so the supervised tokens can't be found",
+            where="model.model_name_or_path",
+            fix="put a tokenizer.json (a fast tokenizer) into the model folder",
+        )
+    return tokenizer
+
+
+def tokenizer_digest(path: str) -> str:
+    """sha256 over the names and bytes of the tokenizer's files (chat template included) and the versions that read them."""
+    digest = hashlib.sha256(f"transformers {version('transformers')} tokenizers {version('tokenizers')}".encode())
+    for file in _files(Path(path)):
+        digest.update(f"\0{file.name}\0{file.stat().st_size}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def writes_date(path: str) -> bool:
+    """Whether the folder's chat template puts the date of rendering into the text."""
+    return any(b"strftime_now" in file.read_bytes() for file in _files(Path(path)) if file.name in ("chat_template.jinja", "tokenizer_config.json"))
+
+
+def _files(folder: Path) -> list[Path]:
+    skipped = {file for pattern in NOT_TOKENIZER for file in folder.glob(pattern)}
+    return sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)} - skipped)

@@ -1,0 +1,73 @@
+"""Makes everything the ranks need before any of them exists: base model folder, cached samples, plan. `python -m ftcore.prepare RUN`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ftcore.data.build import prepare_set
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
+from ftcore.source import resolve_model_source
+from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.resolved import ResolvedSpec, load_resolved
+from ftcore.spec.run_dir import RunDir, write_atomic
+
+
+def main(run_dir: RunDir) -> None:
+    """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json. Raises FtError as its parts do."""
+    from ftcore.batch.plan import make_plan
+
+    resolved = load_resolved(run_dir.resolved)
+    prepared = prepare(resolved)
+    write_atomic(run_dir.prepared, prepared.to_json())
+    train = SampleSet.open(prepared.train.arrow)
+    evaluation = None if prepared.eval is None else SampleSet.open(prepared.eval.arrow)
+    plan = make_plan(resolved, train, evaluation, prepared)
+    write_atomic(run_dir.plan_json, plan.to_json())
+    write_atomic(run_dir.plan_txt, plan.render())
+
+
+def prepare(resolved: ResolvedSpec) -> Prepared:
+    """Model source and data sets of a resolved spec, made or found in its cache.
+
+    Raises SpecError for the model, DataError for the mistakes of both data sets together.
+    """
+    cache_dir = Path(resolved.cache_dir)
+    data = resolved.spec.data
+    model = resolve_model_source(resolved.spec.model, cache_dir)
+    sets: dict[str, PreparedSet] = {}
+    problems: list[Problem] = []
+    for name in ["train"] if data.eval is None else ["train", "eval"]:
+        try:
+            sets[name] = prepare_set(name, data, model, cache_dir)
+            check_fits(name, sets[name], model)
+        except DataError as error:
+            problems.extend(problem for problem in error.problems if problem not in problems)
+    if problems:
+        raise DataError(problems)
+    return Prepared(train=sets["train"], eval=sets.get("eval"), model=model)
+
+
+def check_fits(name: str, prepared: PreparedSet, model: ModelSource) -> None:
+    """Raises DataError when the model has no position or no embedding for a sample's tokens."""
+    config = json.loads((Path(model.path) / "config.json").read_text(encoding="utf-8"))
+    samples = SampleSet.open(prepared.arrow)
+    longest, positions = int(samples.lengths.max()), config.get("max_position_embeddings")
+    problems: list[Problem] = []
+    if isinstance(positions, int) and longest > positions:
+        what = f"a sample of {longest} tokens, and the model has {positions} positions"
+        problems.append(Problem(what=what, where=f"data.{name}", fix=f"set data.max_length to {positions} or less"))
+    highest, vocabulary = samples.highest_id(), config.get("vocab_size")
+    if isinstance(vocabulary, int) and highest >= vocabulary:
+        what = f"the tokenizer makes token id {highest}, and the model's vocab_size is {vocabulary}"
+        problems.append(Problem(what=what, where="model.model_name_or_path", fix="use the model's own tokenizer, or resize the model's embeddings and save it"))
+    if problems:
+        raise DataError(problems)
+
+
+if __name__ == "__main__":
+    from ftcore.process import run_dir_argument, run_main
+
+    run_main(main, run_dir_argument(sys.argv[1:]))

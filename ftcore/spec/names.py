@@ -1,0 +1,229 @@
+"""The keys of a spec, and what a user who wrote another name most likely meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+from ftcore.spec import sections
+
+SECTIONS: dict[str, type] = {
+    "model": sections.ModelSection,
+    "method": sections.MethodSection,
+    "data": sections.DataSection,
+    "batch": sections.BatchSection,
+    "optimizer": sections.OptimizerSection,
+    "schedule": sections.ScheduleSection,
+    "train": sections.TrainSection,
+    "zero": sections.ZeroSection,
+    "cluster": sections.ClusterSection,
+    "checkpoint": sections.CheckpointSection,
+    "evaluation": sections.EvaluationSection,
+    "logging": sections.LoggingSection,
+}
+
+COLUMNS = {"messages": ("messages", "tools"), "prompt_completion": ("prompt", "completion")}
+"""Data format -> its fields, which data.*.columns may rename."""
+
+SHORTHANDS = {
+    "model": "model_name_or_path",
+    "method": "type",
+    "data": "train.path",
+    "data.train": "path",
+    "data.eval": "path",
+    "optimizer": "type",
+    "schedule": "lr_scheduler_type",
+    "zero": "stage",
+    "cluster": "hosts",
+}
+"""Section -> the key meant by one who wrote a plain value in its place."""
+
+_MICRO_STEPS = "the number of micro-steps follows from batch.micro_batch_tokens (most tokens a rank computes at once)"
+_NO_FP16 = "use train.precision: bf16 or fp32; fp16 is not offered, since it trains nothing at ZeRO stage 0"
+_QUANTISED = "bases are not quantised in this version; model.dtype sets the type the weights are held in"
+
+ALIASES: dict[str, str] = {
+    # model
+    "model_name": "model.model_name_or_path",
+    "model_path": "model.model_name_or_path",
+    "base_model": "model.model_name_or_path",
+    "pretrained_model_name_or_path": "model.model_name_or_path",
+    "model_id": "model.model_name_or_path",
+    "torch_dtype": "model.dtype",
+    "flash_attn": "model.attn_implementation",
+    "flash_attention": "model.attn_implementation",
+    "use_flash_attention_2": "model.attn_implementation",
+    "tokenizer": "=the tokenizer is the model's own",
+    "tokenizer_name_or_path": "=the tokenizer is the model's own",
+    "quantization": f"={_QUANTISED}",
+    "load_in_4bit": f"={_QUANTISED}",
+    "load_in_8bit": f"={_QUANTISED}",
+    "bnb_4bit_quant_type": f"={_QUANTISED}",
+    # method
+    "lora": "=use the section method, with type: lora",
+    "peft": "=use the section method, with type: lora",
+    "qlora": f"={_QUANTISED}",
+    "finetuning_type": "method.type",
+    "adapter": "method.type",
+    "peft_type": "method.type",
+    "use_lora": "method.type",
+    "use_peft": "method.type",
+    "lora_r": "method.r",
+    "lora_rank": "method.r",
+    "rank": "method.r",
+    "alpha": "method.lora_alpha",
+    "dropout": "method.lora_dropout",
+    "lora_target": "method.target_modules",
+    "lora_target_modules": "method.target_modules",
+    "lora_target_linear": "method.target_modules",
+    "lora_modules_to_save": "method.modules_to_save",
+    # data
+    "dataset": "data.train.path",
+    "datasets": "data.train.path",
+    "dataset_path": "data.train.path",
+    "train_file": "data.train.path",
+    "train_path": "data.train.path",
+    "validation": "data.eval",
+    "validation_file": "data.eval.path",
+    "eval_dataset": "data.eval.path",
+    "val_size": "=give the held-out rows as data.eval.path: a file of their own",
+    "test_size": "=give the held-out rows as data.eval.path: a file of their own",
+    "cutoff_len": "data.max_length",
+    "max_seq_length": "data.max_length",
+    "max_seq_len": "data.max_length",
+    "sequence_len": "data.max_length",
+    "seq_len": "data.max_length",
+    "model_max_length": "data.max_length",
+    "truncation": "data.overlong",
+    "packing": "=samples are always packed without padding and never see each other; batch.micro_batch_tokens sets a row's size",
+    "sample_packing": "=samples are always packed without padding and never see each other; batch.micro_batch_tokens sets a row's size",
+    "group_by_length": "=samples are packed without padding, so their lengths need no grouping",
+    "template": "=the chat template is the tokenizer's own",
+    "chat_template": "=the chat template is the tokenizer's own",
+    "train_on_inputs": "=only the answers are trained on",
+    "assistant_only_loss": "=only the answers are trained on, always",
+    # batch
+    "batch_size": "batch.global_batch_size (samples in an update, over all ranks)",
+    "train_batch_size": "batch.global_batch_size (samples in an update, over all ranks)",
+    "per_device_train_batch_size": f"=use batch.global_batch_size (samples in an update, over all ranks); {_MICRO_STEPS}",
+    "per_device_eval_batch_size": "=evaluation uses batch.micro_batch_tokens, and its loss depends on no batch size",
+    "micro_batch_size": f"=use batch.global_batch_size (samples in an update, over all ranks); {_MICRO_STEPS}",
+    "train_micro_batch_size_per_gpu": f"=use batch.global_batch_size (samples in an update, over all ranks); {_MICRO_STEPS}",
+    "gradient_accumulation_steps": f"=remove it: {_MICRO_STEPS}",
+    "max_tokens": "batch.micro_batch_tokens",
+    "tokens_per_batch": "batch.tokens_per_update",
+    # optimizer and schedule
+    "lr": "optimizer.learning_rate",
+    "optim": "optimizer.type",
+    "optimizer.name": "optimizer.type",
+    "optimizer.optimizer": "optimizer.type",
+    "wd": "optimizer.weight_decay",
+    "betas": "=use optimizer.adam_beta1 and optimizer.adam_beta2",
+    "beta1": "optimizer.adam_beta1",
+    "beta2": "optimizer.adam_beta2",
+    "eps": "optimizer.adam_epsilon",
+    "epsilon": "optimizer.adam_epsilon",
+    "gradient_clipping": "optimizer.max_grad_norm",
+    "clip_grad": "optimizer.max_grad_norm",
+    "grad_clip": "optimizer.max_grad_norm",
+    "scheduler": "schedule.lr_scheduler_type",
+    "schedule.type": "schedule.lr_scheduler_type",
+    "schedule.name": "schedule.lr_scheduler_type",
+    "lr_scheduler": "schedule.lr_scheduler_type",
+    "warmup": "schedule.warmup_ratio or schedule.warmup_steps",
+    # train
+    "epochs": "train.num_train_epochs",
+    "num_epochs": "train.num_train_epochs",
+    "n_epochs": "train.num_train_epochs",
+    "steps": "train.max_steps",
+    "max_updates": "train.max_steps",
+    "total_steps": "train.max_steps",
+    "random_seed": "train.seed",
+    "data_seed": "train.seed",
+    "activation_checkpointing": "train.gradient_checkpointing",
+    "bf16": "train.precision (`precision: bf16`)",
+    "fp32": "train.precision (`precision: fp32`)",
+    "mixed_precision": "train.precision",
+    "fp16": f"={_NO_FP16}",
+    "tf32": "train.precision",
+    # zero and cluster
+    "deepspeed": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
+    "ds_config": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
+    "deepspeed_config": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
+    "zero_stage": "zero.stage",
+    "zero_optimization": "=use zero.stage; DeepSpeed's own keys go to zero.overrides.zero_optimization",
+    "fsdp": "=sharding is DeepSpeed ZeRO's: use zero.stage",
+    "cpu_offload": "zero.offload_optimizer",
+    "hostfile": "cluster.hosts",
+    "nodes": "cluster.hosts",
+    "num_gpus": "cluster.slots",
+    "nproc_per_node": "cluster.slots",
+    "world_size": "cluster.slots (ranks on this machine) or cluster.hosts (a hostfile)",
+    # checkpoint, evaluation, logging
+    "save_strategy": "checkpoint.save_steps (updates between checkpoints; 0: at the end)",
+    "save_interval": "checkpoint.save_steps",
+    "output_dir": "=the run folder is an option of the command line: -o RUN",
+    "resume_from_checkpoint": "=resuming is an option of the command line: --resume RUN",
+    "eval_strategy": "evaluation.eval_steps (updates between evaluations; 0: at the end)",
+    "evaluation_strategy": "evaluation.eval_steps (updates between evaluations; 0: at the end)",
+    "do_eval": "data.eval",
+    "logging_strategy": "logging.logging_steps",
+    "log_interval": "logging.logging_steps",
+    "report_to": "=numbers go to metrics.jsonl in the run folder",
+}
+"""Another tool's name for a thing -> the key here, or after `=` an explanation. Names with a section count only there."""
+
+
+def known_keys() -> dict[str, list[str]]:
+    """Section (`data.train` and `data.eval` too) -> its keys in order."""
+    keys = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in SECTIONS.items()}
+    data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
+    return {**keys, "data.train": data_set, "data.eval": data_set}
+
+
+def advise(section: str, key: str) -> str:
+    """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name."""
+    known = known_keys()
+    if section and section not in known:
+        section = "".join(difflib.get_close_matches(section, list(known), n=1))
+        siblings = known.get(section, [])
+    else:
+        siblings = known.get(section, list(SECTIONS))
+    name = key.lower().replace("-", "_")
+    alias = ALIASES.get(f"{section}.{name}") or ALIASES.get(name)
+    if alias and name not in siblings:
+        return _alias_text(alias)
+    homes = [f"{home}.{name}" for home in known if name in known[home]] + [name for _ in range(name in SECTIONS)]
+    if homes:
+        return _did_you_mean(*homes)
+    near = difflib.get_close_matches(name, siblings, n=1)
+    if near:
+        return _did_you_mean(f"{section}.{near[0]}" if section else near[0])
+    return _nearest_anywhere(name, known) or f"valid here: {', '.join(siblings or SECTIONS)}"
+
+
+def nearest(name: str, choices: list[str]) -> str:
+    """ "did you mean ...?" for the nearest of `choices`, or the list of them."""
+    near = difflib.get_close_matches(name, choices, n=1)
+    return _did_you_mean(near[0]) if near else f"valid here: {', '.join(choices)}"
+
+
+def _nearest_anywhere(name: str, known: dict[str, list[str]]) -> str:
+    full = {field: f"{section}.{field}" for section, fields in known.items() for field in fields}
+    near = difflib.get_close_matches(name, [*full, *SECTIONS, *ALIASES], n=1, cutoff=0.7)
+    if not near:
+        return ""
+    if near[0] in ALIASES:
+        return _alias_text(ALIASES[near[0]])
+    return _did_you_mean(full.get(near[0], near[0]))
+
+
+def _alias_text(alias: str) -> str:
+    if alias.startswith("="):
+        return alias[1:]
+    name, _, note = alias.partition(" ")
+    return f"did you mean `{name}`? {note}".rstrip()
+
+
+def _did_you_mean(*names: str) -> str:
+    return "did you mean " + " or ".join(f"`{name}`" for name in names) + "?"

@@ -1,0 +1,1 @@
+"""Ways to bring a run's ranks to life on its hosts."""

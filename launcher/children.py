@@ -1,0 +1,176 @@
+"""Runs one child process at a time: its output to a log, its events to a function, its end awaited without polling."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ftcore.spec.events import EVENTS_FD
+from launcher.processes import LAUNCH_ID, child_setup, signal_group, sweep
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """What to run."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    """All of it; holds LAUNCH_ID. The descriptor for events is added."""
+    log: Path
+    """Gets stdout and stderr, appended."""
+    grace_s: float
+    """Between SIGTERM and SIGKILL, when the launch is being stopped."""
+    death_signal: int
+    """What the child gets when the launcher dies."""
+    keep_open: tuple[int, ...] = ()
+    """Descriptors that the child inherits."""
+
+
+class StopSignals:
+    """Signals that ask for the end of the launch; see `stop_signals`."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        """Becomes readable when a signal arrives, also for a child's end."""
+        self.requested = 0
+        """The first signal that asked; 0: none did. Later ones change nothing."""
+
+    def note(self, signum: int, _frame: FrameType | None) -> None:
+        """The handler of all signals."""
+        if signum != signal.SIGCHLD and not self.requested:
+            self.requested = signum
+
+    def drain(self) -> None:
+        """Makes the handle unreadable until the next signal."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.handle, 512):
+                pass
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """While active, SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) ask for a stop instead of ending this process.
+
+    SIGINT counts even where a shell started this process in the background with SIGINT ignored.
+    """
+    handle, write_handle = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    stop = StopSignals(handle)
+    wakeup_before = signal.set_wakeup_fd(write_handle, warn_on_full_buffer=False)
+    handlers_before = {}
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
+            handlers_before[signum] = signal.signal(signum, stop.note)
+    try:
+        yield stop
+    finally:
+        for signum, handler in handlers_before.items():
+            signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(wakeup_before)
+        os.close(handle)
+        os.close(write_handle)
+
+
+def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None], on_stop: Callable[[], None]) -> int:
+    """Runs the child to its end and returns its return code (-N for a signal N). Nothing that it started is left afterwards.
+
+    When `stop` is asked for, calls `on_stop` once, sends SIGTERM to the child and SIGKILL after its grace.
+    """
+    read_handle, write_handle = os.pipe()
+    os.set_blocking(read_handle, False)
+    try:
+        child.log.parent.mkdir(parents=True, exist_ok=True)
+        with child.log.open("ab") as output:
+            process = subprocess.Popen(
+                child.argv,
+                env={**child.environment, EVENTS_FD: str(write_handle)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(write_handle, *child.keep_open),
+                preexec_fn=child_setup(child.death_signal),  # noqa: PLW1509  this process has one thread
+            )
+    except BaseException:
+        os.close(read_handle)
+        raise
+    finally:
+        os.close(write_handle)
+    reader = _EventReader(read_handle, on_event)
+    try:
+        _watch(process, child.grace_s, reader, stop, on_stop)
+    finally:
+        if process.poll() is None:
+            signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+        sweep(child.environment[LAUNCH_ID])
+        reader.close()
+    return process.returncode
+
+
+def _watch(process: subprocess.Popen[bytes], grace_s: float, reader: _EventReader, stop: StopSignals, on_stop: Callable[[], None]) -> None:
+    """Returns when the process has ended and its events were handled."""
+    kill_at: float | None = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(stop.handle, selectors.EVENT_READ)
+        selector.register(reader.handle, selectors.EVENT_READ)
+        while process.poll() is None:
+            if stop.requested and kill_at is None:
+                on_stop()
+                signal_group(process.pid, signal.SIGTERM)
+                kill_at = time.monotonic() + grace_s
+            timeout = None if kill_at is None else kill_at - time.monotonic()
+            if timeout is not None and timeout <= 0:
+                signal_group(process.pid, signal.SIGKILL)
+                process.wait()
+                break
+            for key, _ in selector.select(timeout):
+                if key.fileobj == stop.handle:
+                    stop.drain()
+                elif not reader.read():
+                    selector.unregister(reader.handle)
+    reader.read()
+
+
+class _EventReader:
+    """Cuts the bytes of a pipe into events."""
+
+    def __init__(self, handle: int, on_event: Callable[[Event], None]) -> None:
+        self.handle = handle
+        self._on_event = on_event
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Handles all events that have arrived; False when the pipe has no writers left."""
+        try:
+            while chunk := os.read(self.handle, 65536):
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    self._handle_line(line)
+        except BlockingIOError:
+            return True
+        return False
+
+    def _handle_line(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            # A process that wrote to the wrong descriptor must not end the run.
+            return
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            self._on_event(event)
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        os.close(self.handle)

@@ -1,0 +1,130 @@
+"""`ftlaunch [launch]`: start a run, or go on with one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from launcher.launching import Manner
+
+_FOLDER = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILTER_FORM = "HOST[:SLOT,...][@...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What the command line says."""
+
+    spec: Path | None
+    hosts: Path | None
+    zero: int | None
+    sets: tuple[str, ...]
+    assignments: tuple[str, ...]
+    output: Path | None
+    include: str
+    exclude: str
+    env_file: Path | None
+    resume: Path | None
+    dry_run: bool
+    no_export: bool
+
+
+class LaunchCommand(click.Command):
+    """Calls `run` with the parsed options."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what went wrong."""
+        run(LaunchOptions(**ctx.params))
+
+
+command = LaunchCommand(
+    "launch",
+    short_help="Start a run, or go on with one; the verb may be left out.",
+    help="Start a run: train what the spec describes on the hosts of a hostfile. KEY=VALUE arguments override values of the spec.",
+    params=[
+        click.Option(["--spec"], type=_FILE, help="The spec, YAML or JSON. Default: ./ftlaunch.yaml if it is there, else an embedded one."),
+        click.Option(["--hosts", "--hostfile", "-H"], type=_FILE, help="A hostfile: `HOST slots=N` lines. Default: this machine."),
+        click.Option(["--zero"], type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage."),
+        click.Option(["--set", "sets"], metavar="KEY=VALUE", multiple=True, help="Override a value of the spec."),
+        click.Option(["--output", "-o"], type=_FOLDER, help="The run's folder. Default: runs/TIME-MODEL."),
+        click.Option(["--include", "-i"], default="", metavar=_FILTER_FORM, help="Use only these hosts and slots of the hostfile."),
+        click.Option(["--exclude", "-e"], default="", metavar=_FILTER_FORM, help="Use all hosts and slots of the hostfile but these."),
+        click.Option(["--env-file"], type=_FILE, help="NAME=VALUE lines for the environment of the run's processes."),
+        click.Option(["--resume"], type=_FOLDER, metavar="RUN", help="Go on with the run in this folder."),
+        click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
+        click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+        click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),
+    ],
+)
+
+
+def run(given: LaunchOptions) -> None:
+    """Launches. Raises the FtError of what went wrong."""
+    from launcher.environment import read_env_file
+    from launcher.launching import Manner
+
+    odd = next((text for text in given.assignments if "=" not in text), None)
+    if odd is not None:
+        raise click.UsageError(f"unexpected argument '{odd}': a value of the spec is KEY=VALUE, a spec file is --spec FILE, and a verb comes first")
+    variables = read_env_file(given.env_file) if given.env_file is not None else {}
+    if variables:
+        click.echo(f"environment: {', '.join(variables)} (from {given.env_file})")
+    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables)
+    if given.resume is not None:
+        _resume(given, given.resume, manner)
+    else:
+        _start(given, manner)
+
+
+def _start(given: LaunchOptions, manner: Manner) -> None:
+    from launcher.launching import NewRun, check_hosts, start_new
+    from launcher.resolve import Options, read_and_resolve
+    from launcher.run_folder import make_default_folder, make_named_folder
+
+    options = Options(
+        spec_path=given.spec,
+        hosts=given.hosts,
+        zero_stage=given.zero,
+        sets=given.sets + given.assignments,
+        include=given.include,
+        exclude=given.exclude,
+    )
+    resolution = read_and_resolve(options)
+    click.echo(f"spec: {resolution.origin}")
+    resolved = resolution.resolved
+    for warning in check_hosts(resolved.hosts, manner):
+        click.echo(f"warning: {warning}", err=True)
+    if given.output is not None:
+        run_dir = make_named_folder(given.output)
+    else:
+        run_dir = make_default_folder(Path.cwd(), resolved.spec.model.model_name_or_path, time.localtime())
+    start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=resolution.ds_config, resolved=resolved), manner)
+
+
+def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
+    from ftcore.spec.resolved import load_resolved
+    from launcher.launching import check_hosts, start_again
+    from launcher.run_folder import find_run
+
+    refused = changed_by(given)
+    if refused:
+        raise click.UsageError(f"--resume goes on with a run as it is; {', '.join(refused)} would change it: start a new run for that")
+    run_dir = find_run(run_path)
+    resolved = load_resolved(run_dir.resolved)
+    click.echo(f"spec: {run_path / run_dir.resolved.name}, as the run was started")
+    check_hosts(resolved.hosts, manner)
+    start_again(run_dir, resolved, manner)
+
+
+def changed_by(given: LaunchOptions) -> list[str]:
+    """The options given that would make another run of it."""
+    free = {"resume", "dry_run", "no_export", "env_file"}
+    names = {"sets": "--set", "assignments": "KEY=VALUE"}
+    held = [field.name for field in fields(given) if field.name not in free and getattr(given, field.name) not in (None, "", ())]
+    return [names.get(name, f"--{name}") for name in held]

@@ -1,0 +1,158 @@
+"""Finds out which process failed first, and says so: who, why, its last lines, its log, and what to do."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, error_from_dict
+from ftcore.spec.run_dir import RunDir
+from launcher.children import Event
+from launcher.record import Record
+from launcher.run_folder import newest_checkpoint, shown, update_of
+
+TAIL_LINES = 15
+"""Last lines of a traceback or a log that are shown."""
+
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited", "NCCL communicator was aborted")
+_TAIL_BYTES = 65536
+
+
+class RunFailedError(FtError):
+    """A process of the run failed; the text is the whole report, the status that process's own."""
+
+    def __init__(self, report: str, status: int) -> None:
+        super().__init__(report)
+        self.exit_status = status
+
+
+class RunStoppedError(FtError):
+    """The run was ended by a signal to the launcher; the status is 128 plus its number."""
+
+    def __init__(self, signum: int, advice: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}; to go on: {advice}")
+        self.exit_status = INTERRUPT_STATUS_BASE + signum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One process that ended badly."""
+
+    who: str
+    status: int
+    log: Path
+    time: float
+    """Seconds since the epoch: when it said so, else when its end was seen."""
+    error: Event | None = None
+    """What it said itself."""
+    lost_peer: bool = False
+    """Whether it failed only because another process had gone."""
+
+
+def first_rank_failure(record: Record, run_dir: RunDir, attempt: int) -> Failure | None:
+    """The failure that the others follow from: the earliest one that is more than a lost connection. None when no rank failed by itself."""
+    said = {event["rank"]: event for event in reversed(record.errors) if event.get("rank") is not None}
+    exits = {event["rank"]: event for event in record.rank_exits if event["status"] != 0}
+    failures = []
+    for rank in sorted(said.keys() | exits.keys()):
+        error, exited = said.get(rank), exits.get(rank)
+        if error is None and exited is not None and exited.get("ended_by_launcher"):
+            continue
+        seen = [event for event in (error, exited) if event is not None]
+        log = run_dir.rank_log(attempt, rank)
+        failures.append(
+            Failure(
+                who=f"rank {rank} on {(exited or seen[0]).get('host')}",
+                status=int(error.get("exit_status", 1)) if error is not None else int(seen[0]["status"]),
+                log=log,
+                time=min(event["time"] for event in seen),
+                error=_whole(error, run_dir.rank_error(attempt, rank)),
+                lost_peer=bool(error.get("lost_peer")) if error is not None else any(words in "\n".join(tail(log)) for words in _LOST_PEER),
+            )
+        )
+    return min(failures, key=lambda failure: (failure.lost_peer, failure.time), default=None)
+
+
+def step_failure(who: str, returncode_status: int, record: Record, log: Path) -> Failure:
+    """The failure of a process that is no rank: preparation, export, or a node's supervisor."""
+    error = next((event for event in record.errors if event.get("rank") is None), None)
+    status = int(error.get("exit_status", 1)) if error is not None else returncode_status
+    return Failure(who=who, status=status, log=log, time=0.0, error=error)
+
+
+def as_error(failure: Failure, advice: str) -> FtError:
+    """What to raise: the process's own FtError when a user's mistake stopped a process that is no rank, else a report."""
+    error = failure.error
+    if error is not None and error.get("rank") is None and not error.get("traceback") and "problems" in error:
+        known = error_from_dict({"kind": error["kind"], "problems": error["problems"]})
+        if known.exit_status == failure.status:
+            return known
+    return RunFailedError(render_failure(failure, advice), failure.status)
+
+
+def render_failure(failure: Failure, advice: str) -> str:
+    """The report of a failed run; `advice` says how to go on."""
+    error = failure.error or {}
+    lines = [f"{failure.who} failed: {describe_status(failure.status)}"]
+    if "problems" in error:
+        lines += _indented(str(error_from_dict({"kind": error["kind"], "problems": error["problems"]})).splitlines())
+    last_lines = str(error.get("traceback") or "").splitlines()[-TAIL_LINES:]
+    if last_lines:
+        lines += ["  last lines of its traceback:", *_indented(last_lines)]
+    elif "problems" not in error:
+        lines += ["  last lines of its log:", *_indented(tail(failure.log) or ["(it wrote nothing)"])]
+    lines.append(f"  its log: {shown(failure.log)}")
+    lines += [f"  to do: {text}" for text in (*_hints(failure), advice)]
+    return "\n".join(lines)
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words."""
+    if status > INTERRUPT_STATUS_BASE:
+        number = status - INTERRUPT_STATUS_BASE
+        names = {each.value: each.name for each in signal.Signals}
+        return f"killed by {names.get(number, f'signal {number}')} (exit status {status})"
+    return f"exit status {status}"
+
+
+def resume_advice(run_dir: RunDir, resume_command: str) -> str:
+    """How to go on with a run that was stopped."""
+    checkpoint = newest_checkpoint(run_dir)
+    where = f"goes on after update {update_of(checkpoint)}" if checkpoint is not None else "no checkpoint yet: begins at the first update"
+    return f"{resume_command}   ({where})"
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log; none when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-lines:]
+
+
+def _hints(failure: Failure) -> list[str]:
+    hints = []
+    if failure.status == INTERRUPT_STATUS_BASE + signal.SIGKILL:
+        hints.append("the kernel kills so when memory runs out (dmesg says so): lower batch.micro_batch_tokens, or use fewer ranks on a host")
+    if failure.status == 1 and failure.error is not None and failure.error.get("traceback"):
+        hints.append("this is a bug of ftlaunch or of a library below it: please report it with the log")
+    return hints
+
+
+def _whole(error: Event | None, file: Path) -> Event | None:
+    """The error as its rank wrote it, when the event had to be cut short."""
+    if error is None or not error.get("truncated"):
+        return error
+    try:
+        return {**error, **json.loads(file.read_text(encoding="utf-8"))}
+    except (OSError, ValueError):
+        return error
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -1,0 +1,135 @@
+"""From a resolved spec to a run: its folder is made, filled and locked, then a backend runs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.run_dir import RunDir
+from launcher.backends.base import Launch
+from launcher.backends.local import LocalBackend, Steps
+from launcher.children import stop_signals
+from launcher.environment import import_root, process_environment
+from launcher.hostfile import render_hostfile, same_machine_warnings
+from launcher.node_script import ScriptContext, render_node_script
+from launcher.progress import Progress
+from launcher.run_folder import locked, next_attempt, require_unused, shown, write_files
+from launcher.topology import is_local
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """The files that a new run begins with."""
+
+    spec_text: str
+    ds_config: str
+    resolved: ResolvedSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a run is launched, apart from what it computes."""
+
+    dry_run: bool
+    """Write the folder and the plan, start no rank."""
+    exports: bool
+    """Write RUN/model at the end."""
+    variables: Mapping[str, str]
+    """For the run's processes, from --env-file."""
+
+
+def check_hosts(hosts: tuple[Host, ...], manner: Manner) -> tuple[str, ...]:
+    """Warnings about the hosts. Raises ClusterError when the run can't be started on them; a dry run can."""
+    if not manner.dry_run:
+        LocalBackend().check(hosts)
+    return same_machine_warnings(hosts)
+
+
+def start_new(run_dir: RunDir, new: NewRun, manner: Manner) -> None:
+    """Fills the folder, launches and shows the summary. Raises CheckpointError when another launch took the folder first."""
+    with locked(run_dir) as lock_handle:
+        require_unused(run_dir)
+        files = {
+            run_dir.spec: new.spec_text,
+            run_dir.ds_config: new.ds_config,
+            run_dir.hostfile: render_hostfile(new.resolved.hosts),
+            **node_scripts(run_dir, new.resolved.hosts),
+            run_dir.resolved: new.resolved.to_json(),
+        }
+        write_files(files)
+        _launch(run_dir, new.resolved, manner, lock_handle)
+
+
+def start_again(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner) -> None:
+    """Launches the run of an existing folder once more; only the node scripts are written anew."""
+    with locked(run_dir) as lock_handle:
+        write_files(node_scripts(run_dir, resolved.hosts))
+        _launch(run_dir, resolved, manner, lock_handle)
+
+
+def node_scripts(run_dir: RunDir, hosts: tuple[Host, ...]) -> dict[Path, str]:
+    """Path and text of each host's script."""
+    context = ScriptContext(
+        run_dir=run_dir.path,
+        launch_dir=Path.cwd(),
+        python=sys.executable,
+        import_root=import_root(),
+        master_addr=master_address(hosts),
+        rank_command=(sys.executable, "-m", "ftcore.run", str(run_dir.path)),
+    )
+    return {run_dir.node_script(rank): render_node_script(context, hosts, rank) for rank in range(len(hosts))}
+
+
+def master_address(hosts: tuple[Host, ...]) -> str:
+    """Where the other ranks reach rank 0: as the hostfile names its host, which loopback would not be for another machine."""
+    if not is_local(hosts[0]):
+        return hosts[0].name
+    return "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
+
+
+def describe(run_dir: RunDir, resolved: ResolvedSpec) -> str:
+    """What is about to run, in a few lines."""
+    hosts = ", ".join(f"{host.name}: {host.slots}" for host in resolved.hosts)
+    return f"run folder: {shown(run_dir.path)}\nworld size: {resolved.world_size} ({hosts}), ZeRO stage {resolved.spec.zero.stage}"
+
+
+def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
+    """Runs an export of the run as a process of its own. Raises its FtError, or RunStoppedError after a signal."""
+    logs = run_dir.attempt_logs(max(1, next_attempt(run_dir) - 1))
+    progress = Progress(sys.stdout)
+    with stop_signals() as stop:
+        Steps(logs, _environment({}), progress, stop, advice=lambda: "export again").run("the export", "export.log", argv)
+    progress.flush()
+
+
+def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle: int) -> None:
+    progress = Progress(sys.stdout)
+    progress.line(describe(run_dir, resolved))
+    python, run = sys.executable, str(run_dir.path)
+    launch = Launch(
+        run_dir=run_dir,
+        resolved=resolved,
+        attempt=next_attempt(run_dir),
+        environment=_environment(manner.variables),
+        lock_handle=lock_handle,
+        prepare=(python, "-m", "ftcore.prepare", run),
+        export=(python, "-m", "ftcore.export", run, "--to", str(run_dir.model)) if manner.exports else None,
+        trains=not manner.dry_run,
+    )
+    text = LocalBackend().run(launch, progress)
+    progress.line(text if launch.trains else _dry_run_text(run_dir))
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    return process_environment(os.environ, variables, launch_id=uuid.uuid4().hex, import_root=import_root())
+
+
+def _dry_run_text(run_dir: RunDir) -> str:
+    plan = run_dir.plan_txt.read_text(encoding="utf-8") if run_dir.plan_txt.is_file() else ""
+    return f"{plan}dry run: no rank was started; `ftlaunch --resume {shown(run_dir.path)}` starts the run as it stands"

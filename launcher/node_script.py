@@ -1,0 +1,58 @@
+"""The text of RUN/node_NN.sh: what one host runs. A pure function of what is known before the start; it holds no secrets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftcore.spec.resolved import Host
+
+DEFAULT_MASTER_PORT = 29500
+"""torch's and DeepSpeed's default; a launch by `ftlaunch` probes a free one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptContext:
+    """What all node scripts of a run share."""
+
+    run_dir: Path
+    """Absolute."""
+    launch_dir: Path
+    """The folder that ftlaunch was called in, absolute."""
+    python: str
+    """The interpreter that runs ftlaunch, absolute."""
+    import_root: str
+    """Added to PYTHONPATH; empty when ftlaunch is installed as a package."""
+    master_addr: str
+    """Where rank 0 listens, unless MASTER_ADDR says otherwise."""
+    rank_command: tuple[str, ...]
+    """argv of a rank."""
+
+
+def render_node_script(context: ScriptContext, hosts: Sequence[Host], node_rank: int) -> str:
+    """A bash script that starts the ranks of `hosts[node_rank]` and ends with their exit status."""
+    host = hosts[node_rank]
+    run_dir = str(context.run_dir)
+    arguments = [
+        *("--run-dir", run_dir, "--host", host.name, "--node-rank", str(node_rank), "--nodes", str(len(hosts))),
+        *("--local-ranks", str(host.slots), "--first-rank", str(sum(earlier.slots for earlier in hosts[:node_rank]))),
+        *("--world-size", str(sum(each.slots for each in hosts))),
+        *(("--devices", ",".join(map(str, host.slot_ids))) if host.slot_ids else ()),
+    ]
+    pythonpath = f'export PYTHONPATH={shlex.quote(context.import_root)}"${{PYTHONPATH:+:$PYTHONPATH}}"\n' if context.import_root else ""
+    return (
+        "#!/usr/bin/env bash\n"
+        f"# Ranks of node {node_rank} of {len(hosts)} ({host.name}). Written by ftlaunch; it can also be started by hand.\n"
+        "set -euo pipefail\n"
+        f"cd {shlex.quote(str(context.launch_dir))}\n"
+        f'export MASTER_ADDR="${{MASTER_ADDR:-{context.master_addr}}}"\n'
+        f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"\n'
+        f"{pythonpath}"
+        # Modules in the folder that ftlaunch was called in must not stand in for the real ones.
+        "export PYTHONSAFEPATH=1\n"
+        f"exec {shlex.quote(context.python)} -m launcher.node \\\n"
+        f"    {shlex.join(arguments)} \\\n"
+        f"    -- {shlex.join(context.rank_command)}\n"
+    )

@@ -1,0 +1,92 @@
+"""zero.overrides: only what DeepSpeed reads, has an effect, and does not contradict the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec.document import KeyPath
+from ftcore.spec.errors import Problem
+from ftcore.spec.sections import Spec
+from launcher.schema_check import Found, Schema, advise_from_schema, check_schema, load_schema
+
+DS_SCHEMA = Path(__file__).with_name("schema") / "ds_config.schema.json"
+HOME: KeyPath = ("zero", "overrides")
+SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def check_overrides(spec: Spec, world_size: int | None) -> list[Found]:
+    """Every mistake in zero.overrides, with paths from the top of the spec. Rules about the number of ranks rest when it is not known."""
+    overrides = spec.zero.overrides
+    schema = load_schema(DS_SCHEMA)
+    autos = set(_paths_of_auto(overrides, ()))
+    found = [Found(path, Problem(what='"auto" is left for nobody to fill in', fix="give the value, or leave the key out")) for path in sorted(autos, key=str)]
+    sized = _sizes_problem(overrides, world_size)
+    for item in check_schema(overrides, schema, advise_from_schema):
+        if item.path in autos:
+            continue
+        found.append(Found(item.path, sized) if sized and item.path[0] in SIZES else item)
+    zero = overrides.get("zero_optimization")
+    if isinstance(zero, dict):
+        wrong = {item.path for item in found}
+        rules = [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec, world_size)]
+        found += [item for item in rules if item.path not in wrong]
+    return [Found((*HOME, *item.path), item.problem) for item in found]
+
+
+def _paths_of_auto(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    if value == "auto":
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths_of_auto(inner, (*path, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _paths_of_auto(inner, (*path, position))
+
+
+def _sizes_problem(overrides: dict[str, Any], world_size: int | None) -> Problem | None:
+    """DeepSpeed's three batch sizes, checked against each other before they are refused: who moves a config here learns both facts."""
+    total, *factors = (overrides.get(name) for name in SIZES)
+    given = [value for value in factors if type(value) is int and value > 0]
+    if world_size is None or type(total) is not int:
+        return None
+    product = world_size
+    for value in given:
+        product *= value
+    rest = total % product
+    if rest == 0:
+        return None
+    below = total - rest
+    near = f"{below} or {below + product}" if below else f"{product}"
+    terms = " x ".join([*(str(value) for value in given), f"{world_size} ranks"])
+    return Problem(
+        what=f"train_batch_size {total} is not a multiple of {product} ({terms}); the nearest that are: {near}",
+        fix=f"remove it: batch.* decides; batch.global_batch_size may be any number, {total} too, and micro-steps follow from batch.micro_batch_tokens",
+    )
+
+
+def _stage_rules(zero: dict[str, Any], spec: Spec, schema: Schema) -> Iterator[Found]:
+    rules = schema["properties"]["zero_optimization"]["properties"]
+    for key in zero:
+        stages = rules.get(key, {}).get("x-stages")
+        if stages is not None and spec.zero.stage not in stages:
+            needs = " or ".join(str(stage) for stage in stages)
+            problem = Problem(what=f"{key} has no effect at ZeRO stage {spec.zero.stage}; it is for stage {needs}", fix="remove it")
+            yield Found(("zero_optimization", key), problem)
+    for key, device in (("offload_optimizer", spec.zero.offload_optimizer), ("offload_param", spec.zero.offload_param)):
+        if key in zero and device == "none":
+            problem = Problem(what=f"{key} is tuned here, but zero.{key} is none", fix=f"set zero.{key}: cpu or nvme, or remove it")
+            yield Found(("zero_optimization", key), problem)
+
+
+def _value_rules(zero: dict[str, Any], spec: Spec, world_size: int | None) -> Iterator[Found]:
+    if zero.get("reduce_scatter") is False and spec.zero.stage == 3:
+        what = "reduce_scatter: false scales gradients another way at stage 3"
+        yield Found(("zero_optimization", "reduce_scatter"), Problem(what=what, fix="remove it"))
+    group = zero.get("zero_hpz_partition_size")
+    if isinstance(group, int) and group > 0 and world_size is not None and world_size % group:
+        what = f"{world_size} ranks don't divide into groups of {group}"
+        fix = f"use a divisor of {world_size}: {', '.join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)}"
+        yield Found(("zero_optimization", "zero_hpz_partition_size"), Problem(what=what, fix=fix))

@@ -1,0 +1,131 @@
+"""Progress on the terminal: one line that is rewritten on a tty, plain lines now and then in a pipe or a file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from launcher.children import Event
+
+PLAIN_INTERVAL_S = 5.0
+"""Least time between two progress lines when the output is no terminal."""
+TTY_INTERVAL_S = 0.1
+"""Least time between two rewrites of the line."""
+
+
+class Progress:
+    """Shows events. An output that went away (a closed pipe) ends the showing, never the run."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._is_tty = stream.isatty()
+        self._interval_s = TTY_INTERVAL_S if self._is_tty else PLAIN_INTERVAL_S
+        self._shown_at: float | None = None
+        self._pending = ""
+        """A progress line that came too soon after the one before."""
+        self._line_open = False
+        """Whether the terminal's current line is a progress line."""
+        self._stage = ""
+        self._started: tuple[float, int] | None = None
+        """Time and number of the first update that was seen, for the time left."""
+
+    def show(self, event: Event) -> None:
+        """Shows one event, at once or when its turn comes."""
+        name = event["event"]
+        if name == "update":
+            self._show_update(event)
+        elif name == "progress":
+            self._enter(str(event.get("stage")))
+            self._progress(stage_line(event))
+        elif name == "note":
+            self.line(str(event.get("text")))
+        elif name == "evaluation":
+            self.line(f"evaluation after update {event.get('update')}: loss {number(event.get('loss'), '.4f')} per supervised token")
+
+    def line(self, text: str) -> None:
+        """A line that stays, after the progress so far."""
+        self.flush()
+        self._write(text + "\n")
+
+    def flush(self) -> None:
+        """Shows a progress line that was held back, and ends the line that is rewritten."""
+        if self._pending:
+            self._put(self._pending)
+        if self._line_open:
+            self._write("\n")
+            self._line_open = False
+
+    def _show_update(self, event: Event) -> None:
+        self._enter("train")
+        now, done, total = self._clock(), int(event["update"]), int(event["total_updates"])
+        if self._started is None:
+            self._started = (now, done)
+        since, first = self._started
+        left_s = (now - since) / (done - first) * (total - done) if done > first else None
+        self._progress(update_line(event, left_s), is_last=done == total)
+
+    def _enter(self, stage: str) -> None:
+        if stage != self._stage:
+            self.flush()
+            self._stage = stage
+            self._shown_at = None
+
+    def _progress(self, text: str, *, is_last: bool = False) -> None:
+        is_due = self._shown_at is None or self._clock() - self._shown_at >= self._interval_s
+        if is_due or is_last:
+            self._put(text)
+        else:
+            self._pending = text
+
+    def _put(self, text: str) -> None:
+        self._pending = ""
+        self._shown_at = self._clock()
+        if not self._is_tty:
+            self._write(text + "\n")
+            return
+        width = shutil.get_terminal_size().columns - 1
+        self._write(f"\r\x1b[K{text[:width]}")
+        self._line_open = True
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            return
+
+
+def update_line(event: Event, left_s: float | None) -> str:
+    """Progress after one update; `left_s` is the estimated time left, None when nothing is known yet."""
+    parts = [
+        f"update {event['update']}/{event['total_updates']}",
+        f"epoch {number(event.get('epoch'), '.2f')}",
+        f"loss {number(event.get('loss'), '.4f')}",
+        f"lr {number(event.get('learning_rate'), '.2e')}",
+        f"ETA {duration(left_s)}",
+        f"{number(event.get('supervised_tokens_per_s'), ',.0f')} supervised tokens/s",
+    ]
+    return "  ".join(parts)
+
+
+def stage_line(event: Event) -> str:
+    """Progress of a stage other than training."""
+    done, total, text = event.get("done"), event.get("total"), event.get("text")
+    count = f" {done:,}/{total:,}" if isinstance(done, int) and isinstance(total, int) and total > 1 else ""
+    return f"{event.get('stage')}{count}" + (f": {text}" if text else "")
+
+
+def number(value: object, form: str) -> str:
+    """`value` in Python's format `form`, or `-` when it is no number."""
+    return format(value, form) if isinstance(value, int | float) else "-"
+
+
+def duration(seconds: float | None) -> str:
+    """H:MM:SS, or `-` for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

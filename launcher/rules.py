@@ -1,0 +1,175 @@
+"""Rules between keys of a spec: what each key's own schema can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ftcore.spec.errors import Problem
+from ftcore.spec.names import COLUMNS, nearest
+from ftcore.spec.sections import DataSet, Spec
+from launcher.spec_source import Draft
+
+Findings = Iterator[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A check and the keys it reads; it is left out while one of them is wrong by itself."""
+
+    reads: tuple[str, ...]
+    check: Callable[[Spec, Draft], Findings]
+
+
+def _update_size(spec: Spec, draft: Draft) -> Findings:
+    if spec.batch.global_batch_size is not None and spec.batch.tokens_per_update is not None:
+        what = "global_batch_size and tokens_per_update are both given; each alone decides the size of an update"
+        yield Problem(what=what, where="batch.global_batch_size", fix="keep one of them")
+
+
+def _run_length(spec: Spec, draft: Draft) -> Findings:
+    if spec.train.num_train_epochs is not None and spec.train.max_steps is not None:
+        what = "num_train_epochs and max_steps are both given; each alone decides the length of the run"
+        yield Problem(what=what, where="train.max_steps", fix="keep one of them")
+
+
+def _sample_fits(spec: Spec, draft: Draft) -> Findings:
+    length, batch = spec.data.max_length, spec.batch
+    limits = {"micro_batch_tokens": batch.micro_batch_tokens, "tokens_per_update": batch.tokens_per_update}
+    for name, limit in limits.items():
+        if limit is not None and length > limit:
+            key = "data.max_length" if draft.given("data.max_length") else f"batch.{name}"
+            yield Problem(
+                what=f"a sample may have {length} tokens (data.max_length), but batch.{name} is {limit}",
+                where=key,
+                fix=f"raise batch.{name} to at least {length}, or lower data.max_length to {limit} or less",
+            )
+
+
+def _stage_precision(spec: Spec, draft: Draft) -> Findings:
+    if spec.zero.stage == 0 and spec.train.precision == "bf16":
+        yield Problem(
+            what="ZeRO stage 0 with bf16 is wrong in DeepSpeed: it takes a real optimizer step while it initialises and accumulates gradients in bf16",
+            where="zero.stage",
+            fix="use zero.stage 1 (--zero 1), or train.precision: fp32",
+        )
+
+
+def _offload(spec: Spec, draft: Draft) -> Findings:
+    zero = spec.zero
+    devices = {"offload_optimizer": zero.offload_optimizer, "offload_param": zero.offload_param}
+    if zero.offload_param != "none" and zero.stage != 3:
+        what = f"offload_param: {zero.offload_param} needs stage 3, the only one that shards parameters; the stage is {zero.stage}"
+        yield Problem(what=what, where="zero.offload_param", fix="use zero.stage 3 (--zero 3), or offload_param: none")
+    if zero.offload_optimizer != "none" and zero.stage == 0:
+        what = "offload_optimizer needs stage 1 or higher: stage 0 shards no optimizer state"
+        yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 1, 2 or 3, or offload_optimizer: none")
+    if zero.offload_optimizer == "nvme" and zero.stage in (1, 2):
+        what = f"offload_optimizer: nvme needs stage 3; at stage {zero.stage} DeepSpeed takes it and keeps the state in memory"
+        yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 3 (--zero 3), or offload_optimizer: cpu")
+    used = [name for name, device in devices.items() if device == "nvme"]
+    if used and not zero.nvme_path:
+        what = f"{' and '.join(used)}: nvme needs a folder to write to"
+        yield Problem(what=what, where="zero.nvme_path", fix="add zero.nvme_path: a folder on local NVMe")
+    if zero.nvme_path and not used:
+        yield Problem(what="nvme_path is given, but nothing is offloaded to nvme", where="zero.nvme_path", fix="remove it, or use offload_optimizer: nvme")
+
+
+def _optimizer_keys(spec: Spec, draft: Draft) -> Findings:
+    optimizer = spec.optimizer
+    foreign = {"adamw": ("momentum",), "sgd": ("adam_beta1", "adam_beta2", "adam_epsilon")}[optimizer.type]
+    for name in foreign:
+        if draft.given(f"optimizer.{name}"):
+            other = "sgd" if optimizer.type == "adamw" else "adamw"
+            what = f"{name} has no effect with optimizer.type {optimizer.type}"
+            yield Problem(what=what, where=f"optimizer.{name}", fix=f"remove it, or use optimizer.type: {other}")
+
+
+def _lora_keys(spec: Spec, draft: Draft) -> Findings:
+    if spec.method.type == "full":
+        for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save"):
+            if draft.given(f"method.{name}"):
+                fix = f"use method.type: lora, or remove it (on the command line: --set method.{name}=null)"
+                yield Problem(what=f"{name} is a key of LoRA, but method.type is full", where=f"method.{name}", fix=fix)
+
+
+def _target_names(spec: Spec, draft: Draft) -> Findings:
+    for key, names in (("target_modules", spec.method.target_modules), ("modules_to_save", spec.method.modules_to_save)):
+        where = f"method.{key}"
+        for name in names:
+            if "," in name or " " in name:
+                parts = [part for part in name.replace(",", " ").split() if part]
+                yield Problem(what=f"'{name}' is not one module's name", where=where, fix=f"write a list: [{', '.join(parts)}]")
+    targets = spec.method.target_modules
+    if not targets:
+        yield Problem(what="no module gets an adapter", where="method.target_modules", fix="name some, or use all-linear")
+    if "all-linear" in targets and len(targets) > 1:
+        yield Problem(what="all-linear already names every linear layer", where="method.target_modules", fix="keep all-linear alone, or the names alone")
+
+
+def _warmup(spec: Spec, draft: Draft) -> Findings:
+    schedule, steps = spec.schedule, spec.train.max_steps
+    if schedule.warmup_steps is not None and draft.given("schedule.warmup_ratio"):
+        yield Problem(what="warmup_ratio and warmup_steps are both given", where="schedule.warmup_steps", fix="keep one of them")
+    wanted = bool(schedule.warmup_steps or schedule.warmup_ratio)
+    if schedule.lr_scheduler_type == "constant" and wanted:
+        what = "lr_scheduler_type constant has no warm-up"
+        yield Problem(what=what, where="schedule.lr_scheduler_type", fix="use constant_with_warmup, or remove the warm-up")
+    if schedule.warmup_steps is not None and steps is not None and schedule.warmup_steps > steps:
+        what = f"a warm-up of {schedule.warmup_steps} updates does not end in a run of {steps} updates (train.max_steps)"
+        yield Problem(what=what, where="schedule.warmup_steps", fix=f"give {steps} or less")
+
+
+def _evaluation_keys(spec: Spec, draft: Draft) -> Findings:
+    if spec.data.eval is None:
+        for name in ("eval_steps", "eval_on_start"):
+            if draft.given(f"evaluation.{name}"):
+                yield Problem(what=f"{name} is given, but there are no rows to evaluate on", where=f"evaluation.{name}", fix="add data.eval, or remove it")
+
+
+def _numeric_types(spec: Spec, draft: Draft) -> Findings:
+    precision, dtype = spec.train.precision, spec.model.dtype
+    wanted = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    if dtype is not None and dtype != wanted:
+        what = f"dtype {dtype} does not go with train.precision {precision}: DeepSpeed computes with {wanted} weights there"
+        yield Problem(what=what, where="model.dtype", fix=f"remove it, or use train.precision: {'bf16' if precision == 'fp32' else 'fp32'}")
+    if spec.model.attn_implementation == "flash_attention_2" and precision != "bf16":
+        what = f"flash_attention_2 computes in 16 bits only, but train.precision is {precision}"
+        yield Problem(what=what, where="model.attn_implementation", fix="use train.precision: bf16, or attn_implementation: sdpa")
+
+
+def _one_cluster(spec: Spec, draft: Draft) -> Findings:
+    if spec.cluster.hosts and spec.cluster.slots is not None:
+        what = "slots is for this machine alone, but a hostfile is given"
+        yield Problem(what=what, where="cluster.slots", fix="write the slots into the hostfile, or remove cluster.hosts")
+
+
+def _columns(spec: Spec, draft: Draft) -> Findings:
+    sets: dict[str, DataSet | None] = {"data.train": spec.data.train, "data.eval": spec.data.eval}
+    for name, data_set in sets.items():
+        if data_set is None:
+            continue
+        fields = COLUMNS[data_set.format]
+        for field in data_set.columns:
+            if field not in fields:
+                what = f"format {data_set.format} has no field `{field}`"
+                yield Problem(what=what, where=f"{name}.columns.{field}", fix=nearest(field, list(fields)))
+        if data_set.path.startswith("builtin:") and (data_set.columns or data_set.format != "messages"):
+            yield Problem(what=f"{data_set.path} has messages, under that name", where=f"{name}.path", fix="remove format and columns")
+
+
+RULES = (
+    Rule(("batch.global_batch_size", "batch.tokens_per_update"), _update_size),
+    Rule(("train.num_train_epochs", "train.max_steps"), _run_length),
+    Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
+    Rule(("zero.stage", "train.precision"), _stage_precision),
+    Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path"), _offload),
+    Rule(("optimizer.type",), _optimizer_keys),
+    Rule(("method.type",), _lora_keys),
+    Rule(("method.target_modules", "method.modules_to_save"), _target_names),
+    Rule(("schedule.warmup_ratio", "schedule.warmup_steps", "schedule.lr_scheduler_type", "train.max_steps"), _warmup),
+    Rule(("data.eval",), _evaluation_keys),
+    Rule(("train.precision", "model.dtype", "model.attn_implementation"), _numeric_types),
+    Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
+    Rule(("data.train", "data.eval"), _columns),
+)

@@ -1,0 +1,34 @@
+"""What a finished run says at its end: pure functions from what was heard to text."""
+
+from __future__ import annotations
+
+from launcher.children import Event
+from launcher.progress import number
+from launcher.record import Record
+
+
+def render_summary(record: Record, *, run_folder: str, model_folder: str | None, checkpoint: str | None) -> str:
+    """Losses from first to last, and where things lie; folders that are None were not made."""
+    lines = ["done"]
+    if record.first_update is not None and record.last_update is not None:
+        lines.append(f"  loss              {_change(record.first_update, record.last_update)}")
+    if record.first_evaluation is not None and record.last_evaluation is not None:
+        lines.append(f"  evaluation loss   {_change(record.first_evaluation, record.last_evaluation)}, per supervised token")
+    lines.append(f"  run folder        {run_folder}")
+    if checkpoint is not None:
+        lines.append(f"  checkpoint        {checkpoint}")
+    if model_folder is not None:
+        lines.append(f"  model             {model_folder}")
+    return "\n".join(lines)
+
+
+def _change(first: Event, last: Event) -> str:
+    if first is last:
+        return _at(last)
+    return f"{_at(first)} -> {_at(last)}"
+
+
+def _at(event: Event) -> str:
+    update = event.get("update")
+    when = "before training" if update == 0 else f"update {update}"
+    return f"{number(event.get('loss'), '.4f')} ({when})"

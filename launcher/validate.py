@@ -1,0 +1,95 @@
+"""Everything that is wrong with a spec, at once: schema, rules between keys, what it points at, DeepSpeed overrides."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ftcore.spec
+from ftcore.spec.document import KeyPath
+from ftcore.spec.errors import Problem
+from ftcore.spec.names import advise
+from ftcore.spec.resolved import build
+from ftcore.spec.sections import Spec
+from launcher.override_rules import check_overrides
+from launcher.references import check_data, check_model, check_nvme
+from launcher.rules import RULES
+from launcher.schema_check import Found, Schema, check_schema, load_schema
+from launcher.spec_source import Draft
+
+SPEC_SCHEMA = Path(ftcore.spec.__file__).with_name("spec.schema.json")
+
+
+def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
+    """All problems of a readable draft, by place. `world_size` None: the hosts are not known, and rules about it rest."""
+    found = check_schema(draft.data, load_schema(SPEC_SCHEMA), _advise)
+    wrong = [item.path for item in found]
+    spec = partial_spec(draft.data, wrong)
+    for rule in RULES:
+        if not any(_touches(tuple(key.split(".")), wrong) for key in rule.reads):
+            found += [Found(tuple(problem.where.split(".")), problem) for problem in rule.check(spec, draft)]
+    found += [item for item in _references(spec) if not _touches(item.path, wrong)]
+    if not _touches(("zero",), [path for path in wrong if path[:2] != ("zero", "overrides")]) and isinstance(spec.zero.overrides, dict):
+        found += check_overrides(spec, world_size)
+    problems = dict.fromkeys(draft.located(item.problem, item.path) for item in found)
+    return sorted([*draft.problems, *problems], key=lambda problem: (problem.file, problem.line or 0))
+
+
+def partial_spec(data: dict[str, Any], wrong: list[KeyPath]) -> Spec:
+    """The Spec of what is right in `data`; defaults stand in for wrong values and empty paths for missing ones."""
+    data = copy.deepcopy(data)
+    for path in wrong:
+        _prune(data, path)
+    data.setdefault("model", {}).setdefault("model_name_or_path", "")
+    data.setdefault("data", {}).setdefault("train", {}).setdefault("path", "")
+    if data["data"].get("eval") is not None:
+        data["data"]["eval"].setdefault("path", "")
+    return build_spec(data)
+
+
+def build_spec(data: dict[str, Any]) -> Spec:
+    """The Spec of data that fits the schema."""
+    method = dict(data.get("method", {}))
+    for name in ("target_modules", "modules_to_save"):
+        if isinstance(method.get(name), str):
+            method[name] = [method[name]]
+    return build(Spec, {**data, "method": method})
+
+
+def _prune(data: Any, path: KeyPath) -> None:
+    """Takes the value at `path` out; a list loses the key that holds it."""
+    for part in path[:-1]:
+        if not isinstance(data, dict) or part not in data:
+            return
+        inner = data[part]
+        if isinstance(inner, list):
+            break
+        data = inner
+    else:
+        part = path[-1] if path else ""
+    if isinstance(data, dict):
+        data.pop(part, None)
+
+
+def _touches(path: KeyPath, wrong: list[KeyPath]) -> bool:
+    """Whether one of `wrong` lies at, above or below `path`."""
+    return any(item[: len(path)] == path[: len(item)] for item in wrong)
+
+
+def _references(spec: Spec) -> Iterator[Found]:
+    checks = [
+        (("model", "model_name_or_path"), spec.model.model_name_or_path, check_model),
+        (("data", "train", "path"), spec.data.train.path, check_data),
+        (("data", "eval", "path"), spec.data.eval.path if spec.data.eval else "", check_data),
+        (("zero", "nvme_path"), spec.zero.nvme_path, check_nvme),
+    ]
+    for path, value, check in checks:
+        problem = check(value) if value else None
+        if problem is not None:
+            yield Found(path, problem)
+
+
+def _advise(path: KeyPath, key: str, schema: Schema) -> str:
+    return advise(".".join(str(part) for part in path), key)

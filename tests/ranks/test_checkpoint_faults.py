@@ -1,0 +1,184 @@
+"""A checkpoint is whole or it is passed over with the reason; nothing good is ever lost (F01, F02, F04, F07)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ftcore import dist
+from ftcore.batch.cursor import Cursor
+from ftcore.checkpoint.find import find_newest_whole
+from ftcore.checkpoint.layout import newest_first
+from ftcore.checkpoint.load import find_over_ranks, load_checkpoint
+from ftcore.checkpoint.manifest import read_manifest
+from ftcore.checkpoint.read import StateReader
+from ftcore.checkpoint.retention import prune
+from ftcore.checkpoint.rng import load_rng
+from ftcore.data.prepared import ModelSource
+from ftcore.run import build_engine
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import Spec
+from tests.ranks.jobs import make_job, train_runs
+from tests.ranks.pool import RankPool
+from tests.ranks.specs import make_spec, with_section
+
+Small = tuple[ModelSource, str]
+SPEC = make_spec(2, updates=6, save_steps=2)
+
+
+@pytest.fixture(scope="module")
+def trained(pool: RankPool, small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints after 2, 4 and 6 updates, written by two ranks."""
+    run = tmp_path_factory.mktemp("faults") / "run"
+    pool.run(train_runs, 2, [(str(run), SPEC)], *small, logs=run / "logs")
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    "damage, file, reason",
+    [
+        (cut_in_half, "rank_1/state.safetensors", "the manifest says"),
+        (flip_a_bit, "rank_0/state.safetensors", "its sha256 differs"),
+        (flip_a_bit, "cursor.json", "its sha256 differs"),
+        (Path.unlink, "rank_1/index.json", "No such file"),
+        (Path.unlink, "manifest.json", "the save did not finish"),
+        (cut_in_half, "manifest.json", "the manifest is damaged"),
+    ],
+)
+def test_falls_back_and_says_why(damage: Callable[[Path], None], file: str, reason: str, run: Path) -> None:
+    damage(run / "checkpoints" / "update_00000006" / file)
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.path.name == "update_00000004"
+    assert len(search.skipped) == 1 and search.skipped[0].startswith("update_00000006: ") and reason in search.skipped[0]
+
+
+@pytest.mark.parametrize("content", [None, "update_00000099\n", "\0\0"])
+def test_latest_is_only_a_convenience(content: str | None, run: Path) -> None:
+    latest = run / "checkpoints" / "latest"
+    assert latest.read_text() == "update_00000006\n"
+    latest.unlink() if content is None else latest.write_text(content)
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.manifest.update == 6 and not search.skipped
+
+
+def test_a_broken_save_is_named(run: Path) -> None:
+    (run / "checkpoints" / "update_00000008.partial").mkdir()
+    assert find_newest_whole(run / "checkpoints").skipped == ("update_00000008.partial: the save did not finish",)
+
+
+def test_another_manifest_version_is_refused(run: Path) -> None:
+    path = run / "checkpoints" / "update_00000006"
+    manifest = json.loads((path / "manifest.json").read_text()) | {"version": 99}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="manifest version 99"):
+        read_manifest(path)
+
+
+def test_nothing_whole(tmp_path: Path) -> None:
+    assert find_newest_whole(tmp_path / "none").found is None
+
+
+def test_retention_is_numeric(tmp_path: Path) -> None:
+    """F04: 9000 ... 10000, keep 10: the newest stays. A folder already gone is no error, other folders are not ours."""
+    for update in range(9000, 10001, 100):
+        (tmp_path / f"update_{update:08d}").mkdir()
+    (tmp_path / "update_00009950.partial").mkdir()
+    (tmp_path / "mine").mkdir()
+    removed = prune(tmp_path, keep=10)
+    assert {path.name for path in removed} == {"update_00009000", "update_00009950.partial"}
+    assert newest_first(tmp_path)[0].name == "update_00010000"
+    assert (tmp_path / "mine").is_dir()
+    assert prune(tmp_path, keep=0) and len(newest_first(tmp_path)) == 1
+
+
+def test_a_gap_in_the_slices_is_an_error(run: Path) -> None:
+    path = run / "checkpoints" / "update_00000006"
+    index = json.loads((path / "rank_1" / "index.json").read_text())
+    name = next(iter(index["slices"]))
+    del index["slices"][name]
+    (path / "rank_1" / "index.json").write_text(json.dumps(index))
+    reader = StateReader.open(path, read_manifest(path))
+    with pytest.raises(CheckpointError, match=f"{name} has no elements from"):
+        reader.parameter(name)
+
+
+def test_an_unreadable_index_is_an_error(run: Path) -> None:
+    path = run / "checkpoints" / "update_00000006"
+    (path / "rank_0" / "index.json").write_text("{")
+    with pytest.raises(CheckpointError, match="rank 0's state can't be read"):
+        StateReader.open(path, read_manifest(path))
+
+
+def test_random_state_failure_is_loud(tmp_path: Path) -> None:
+    (tmp_path / "rng.json").write_text('{"python": [3]}')
+    with pytest.raises(CheckpointError, match="random state can't be restored"):
+        load_rng(tmp_path / "rng.json")
+
+
+def test_cursor_belongs_to_its_data() -> None:
+    cursor = Cursor(order_seed=1, data_fingerprint="a" * 64)
+    cursor.check_same_data(fingerprint="a" * 64, seed=1)
+    with pytest.raises(CheckpointError, match="training data changed"):
+        cursor.check_same_data(fingerprint="b" * 64, seed=1)
+    with pytest.raises(CheckpointError, match="train.seed is 2, the checkpoint was written with 1"):
+        cursor.check_same_data(fingerprint="a" * 64, seed=2)
+    with pytest.raises(CheckpointError, match="not a cursor"):
+        Cursor.from_json("[]")
+
+
+def load_as(rank: int, world_size: int, folder: str, spec: Spec, source: ModelSource, samples: str) -> str:
+    ranks = dist.start()
+    engine = build_engine(make_job(RunDir(Path(folder)), spec, source, samples), ranks)
+    found = find_over_ranks(Path(folder) / "checkpoints", ranks).found
+    assert found is not None
+    try:
+        load_checkpoint(engine, found, spec=spec, base=source)
+    except CheckpointError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "spec, change, message",
+    [
+        (SPEC, {"digest": "other"}, "the checkpoint belongs to base model"),
+        (make_spec(2, method="lora"), {}, "trained parameters differ from the checkpoint's"),
+        (with_section(SPEC, "optimizer", type="sgd"), {}, "the checkpoint holds adamw state, the spec says sgd"),
+    ],
+)
+def test_another_runs_checkpoint_is_refused(spec: Spec, change: dict[str, str], message: str, run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    source = dataclasses.replace(small[0], **change)
+    for outcome in pool.run(load_as, 2, str(run), spec, source, small[1], logs=tmp_path / "logs"):
+        assert message in outcome
+
+
+def test_a_failed_save_keeps_the_earlier_ones(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    """The next save can't begin (a file stands where its folder belongs): all ranks stop with the reason, nothing is said to be saved."""
+    shutil.rmtree(run / "checkpoints" / "update_00000006")
+    (run / "checkpoints" / "update_00000006.partial").write_text("in the way")
+    with pytest.raises(AssertionError, match="rank 0 could not save"):
+        pool.run(train_runs, 2, [(str(run), SPEC)], *small, logs=tmp_path / "logs")
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.manifest.update == 4

@@ -1,0 +1,152 @@
+"""Evaluation is free of the split; exports load back as the engine's model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ftcore import dist
+from ftcore.batch.collate import collate
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
+from ftcore.run import build_engine, restore
+from ftcore.spec.errors import CheckpointError, SpecError
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import Spec
+from ftcore.train.evaluate import evaluate
+from ftcore.train.loss import supervised_logits
+from ftcore.train.loop import Trainer
+from tests.ranks.jobs import make_job, make_run
+from tests.ranks.pool import RankPool
+from tests.ranks.reference import train_reference
+from tests.ranks.specs import make_spec, with_section
+
+Small = tuple[ModelSource, str]
+
+
+def evaluate_split(rank: int, world_size: int, folder: str, stage: int, source: ModelSource, samples: str) -> list[tuple[float, int]]:
+    ranks = dist.start()
+    spec = make_spec(stage)
+    if rank == 0:
+        make_run(Path(folder), spec, world_size)
+    dist.barrier()
+    engine = build_engine(make_job(RunDir(Path(folder)), spec, source, samples), ranks)
+    scored = [evaluate(engine, SampleSet.open(samples), micro_batch_tokens=budget, attention_share=0.001) for budget in (40, 400)]
+    dist.barrier()
+    dist.stop()
+    return [(one.loss, one.tokens) for one in scored]
+
+
+@pytest.mark.parametrize("world_size, stage", [(1, 0), (2, 3), (4, 2)])
+def test_evaluation_loss_is_per_token_over_everything(world_size: int, stage: int, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """K01: any number of ranks and any budget give the loss of the pooled rows."""
+    source, path = small
+    samples = SampleSet.open(path)
+    everything = [list(range(len(samples)))]
+    expected = train_reference(source.path, samples, everything, [0.0], make_spec(0).optimizer, torch.float64).losses[0]
+    for ranks in pool.run(evaluate_split, world_size, str(tmp_path / "run"), stage, source, path, logs=tmp_path / "logs"):
+        for loss, tokens in ranks:
+            assert loss == pytest.approx(expected, rel=1e-6)
+            assert tokens == int(samples.supervised.sum())
+
+
+def train_and_score(rank: int, world_size: int, folder: str, spec: Spec, source: ModelSource, samples: str) -> torch.Tensor:
+    """Trains, then the engine's logits [K, V] of one row."""
+    ranks = dist.start()
+    if rank == 0:
+        make_run(Path(folder), spec, world_size)
+    dist.barrier()
+    job = make_job(RunDir(Path(folder)), spec, source, samples)
+    engine = build_engine(job, ranks)
+    Trainer(engine, job, restore(engine, job)).run()
+    engine.eval()
+    with torch.no_grad():
+        logits = supervised_logits(engine.deepspeed, probe(samples)).float().clone()
+    dist.barrier()
+    dist.stop()
+    return logits
+
+
+def probe(samples: str) -> Any:
+    return collate([SampleSet.open(samples).sample(1)])
+
+
+def export_and_score(rank: int, world_size: int, folder: str, to: str, form: str, samples: str) -> tuple[torch.Tensor, dict[str, list[int]]]:
+    """Exports in a process of its own; logits of the same row from the files alone, and the shapes in them."""
+    from peft import PeftModel
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    from ftcore import export
+
+    export.main(RunDir(Path(folder)), Path(to), form)
+    base = json.loads((Path(folder) / "prepared.json").read_text())["model"]["path"]
+    if (Path(to) / "adapter_config.json").exists():
+        model: torch.nn.Module = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), to)
+        shapes = {name: list(value.shape) for name, value in load_file(Path(to) / "adapter_model.safetensors").items()}
+    else:
+        model = AutoModelForCausalLM.from_pretrained(to, dtype=torch.float32)
+        shapes = {name: list(value.shape) for name, value in load_file(Path(to) / "model.safetensors").items()}
+    batch = probe(samples)
+    with torch.no_grad():
+        logits = model.eval()(input_ids=batch.input_ids_1T, logits_to_keep=batch.keep_K).logits[0]
+    return logits, shapes
+
+
+def write_prepared(folder: Path, source: ModelSource, samples: str) -> None:
+    counts = SampleSet.open(samples).counts
+    train = PreparedSet(arrow=samples, samples=counts.rows, rows=counts.rows, tokens=counts.tokens, supervised_tokens=counts.supervised_tokens)
+    (folder / "prepared.json").write_text(Prepared(train=train, eval=None, model=source).to_json())
+
+
+@pytest.fixture(scope="module")
+def lora_shapes() -> dict[int, dict[str, list[int]]]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    "stage, method, form", [(3, "full", "auto"), (0, "full", "hf"), (2, "lora", "auto"), (3, "lora", "auto"), (3, "lora", "merged")]
+)
+def test_export_gives_the_engines_logits(
+    stage: int, method: str, form: str, pool: RankPool, small: Small, tmp_path: Path, lora_shapes: dict[int, dict[str, list[int]]]
+) -> None:
+    source, samples = small
+    spec = with_section(make_spec(stage, method=method, updates=4), "method", lora_dropout=0.0)
+    run = tmp_path / "run"
+    engine_logits = pool.run(train_and_score, 2, str(run), spec, source, samples, logs=tmp_path / "logs")[0]
+    write_prepared(run, source, samples)
+    logits, shapes = pool.run(export_and_score, 1, str(run), str(tmp_path / "out"), form, samples, logs=tmp_path / "export")[0]
+    assert torch.allclose(logits, engine_logits, rtol=1e-5, atol=2e-5)
+    assert all(min(shape) > 0 for shape in shapes.values())
+    if form == "auto" and method == "lora":
+        assert len(shapes) == 2 * 7 * 2  # layers x targets x (A, B): G01
+        assert shapes == lora_shapes.setdefault(0, shapes)
+    record = json.loads((tmp_path / "out" / "ftlaunch_export.json").read_text())
+    assert record["form"] == {"auto": {"full": "hf", "lora": "adapter"}[method]}.get(form, form)
+
+
+def test_export_refuses(pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """No checkpoint, a folder of the user's, a form the method can't have, another base."""
+    from ftcore import export
+
+    source, samples = small
+    make_run(tmp_path / "run", make_spec(2), 1)
+    write_prepared(tmp_path / "run", source, samples)
+    with pytest.raises(CheckpointError, match="no whole checkpoint to export: none was saved"):
+        export.main(RunDir(tmp_path / "run"), tmp_path / "out", "auto")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(SpecError, match="exists and is not an export"):
+        export.main(RunDir(tmp_path / "run"), tmp_path / "mine", "auto")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+    with pytest.raises(SpecError, match="method full has no adapter form"):
+        export.choose_form("adapter", "full")
+    pool.run(train_and_score, 1, str(tmp_path / "run"), make_spec(2, updates=1), source, samples, logs=tmp_path / "logs")
+    write_prepared(tmp_path / "run", dataclasses.replace(source, digest="other"), samples)
+    with pytest.raises(CheckpointError, match="base model has changed"):
+        export.main(RunDir(tmp_path / "run"), tmp_path / "out", "auto")

@@ -1,0 +1,105 @@
+"""Batched greedy answers equal those given one by one, and the score knows JSON from what looks like it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ftcore.answers import Question, Score, answer_all, generate_greedily, parse_object, read_questions, score, stop_ids
+from ftcore.spec.errors import DataError
+from ftcore.spec.sections import DataSet
+from ftcore.tiny_llama import build_tiny_llama
+
+EVAL = DataSet(path="builtin:extraction/eval")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    build_tiny_llama(folder)
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def test_questions_end_before_the_answer() -> None:
+    questions = read_questions(EVAL, 5)
+    assert len(questions) == 5
+    for question in questions:
+        assert [message["role"] for message in question.messages] == ["system", "user"]
+        assert parse_object(question.expected) is not None
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("messages", {"messages": [{"role": "user", "content": "and now?"}]}),
+        ("messages", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]}),
+        ("prompt_completion", {"prompt": "a", "completion": "b"}),
+    ],
+)
+def test_a_row_without_an_answer_is_refused(tmp_path: Path, form: str, row: dict[str, Any]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match="row 1"):
+        read_questions(DataSet(path=str(path), format=form), 3)
+
+
+def test_a_batch_answers_as_one_by_one(tiny: tuple[Any, Any]) -> None:
+    model, _ = tiny
+    prompts = [[40, 41, 42], [50] * 17, [61, 62], [70, 71, 72, 73, 74]]
+    together = generate_greedily(model, prompts, stops=[], max_new_tokens=12, batch_size=3)
+    for prompt, answer in zip(prompts, together, strict=True):
+        assert answer == greedy_by_hand(model, prompt, 12)
+
+
+def test_an_answer_ends_before_its_stop_token(tiny: tuple[Any, Any]) -> None:
+    model, _ = tiny
+    prompts = [[40, 41, 42], [50] * 17]
+    free = [greedy_by_hand(model, prompt, 12) for prompt in prompts]
+    stop = free[0][3]
+    stopped = generate_greedily(model, prompts, stops=[stop], max_new_tokens=12, batch_size=2)
+    assert stopped == [ids[: ids.index(stop)] if stop in ids else ids for ids in free]
+    assert len(stopped[0]) < 12
+
+
+def test_the_turn_end_of_the_template_stops(tiny: tuple[Any, Any]) -> None:
+    model, tokenizer = tiny
+    tokenizer.chat_template = tokenizer.chat_template.replace("message['content'] + '<|im_end|>'", "message['content'] + '<|im_start|>'")
+    stops = stop_ids(model, tokenizer)
+    assert stops == sorted(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>"]))
+
+
+def test_answers_are_text_in_the_order_of_the_questions(tiny: tuple[Any, Any]) -> None:
+    model, tokenizer = tiny
+    questions = read_questions(EVAL, 3)
+    answers = answer_all(model, tokenizer, questions, max_new_tokens=6, batch_size=2)
+    assert answers == [answer_all(model, tokenizer, [question], max_new_tokens=6)[0] for question in questions]
+
+
+def test_score_counts_objects_and_equal_ones() -> None:
+    expected = '{"quantity":1,"by":null}'
+    given = ['{"by": null, "quantity": 1}', '{"quantity":true,"by":null}', '{"quantity":1.0,"by":null}', '[{"quantity":1}]', "Sure! {}", ""]
+    questions = [Question(messages=(), expected=expected) for _ in given]
+    assert score(questions, given) == Score(rows=6, valid_json=3, exact=1)
+    assert score(questions, given).exact_share == pytest.approx(1 / 6)
+    assert score(questions, given).valid_share == pytest.approx(1 / 2)
+    assert score([], []).valid_share == score([], []).exact_share == 0.0
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": Infinity}', "[" * 100_000, "null", '{"a": 1} {"b": 2}'])
+def test_what_is_no_json_object(text: str) -> None:
+    assert parse_object(text) is None
+
+
+def greedy_by_hand(model: Any, prompt: list[int], count: int) -> list[int]:
+    """One row, no padding, no cache."""
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(count):
+            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[len(prompt) :]

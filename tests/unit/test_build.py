@@ -1,0 +1,236 @@
+"""Data file -> cached samples: lengths, drops, counts, cache keys (cases B15, C09, D10, D15, D20, E04)."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ftcore.data import workers
+from ftcore.data.build import cache_key, make_tokenise, prepare_set
+from ftcore.data.cache import SampleSet
+from ftcore.data.fields import to_records
+from ftcore.data.prepared import ModelSource, PreparedSet
+from ftcore.data.records import load_bytes, parse_rows
+from ftcore.data.spans import Tokens
+from ftcore.data.workers import processes_for, tokenise_chunks
+from ftcore.spec.errors import DataError
+from ftcore.spec.sections import DataSection, DataSet
+from ftcore.tiny_llama import tiny_tokenizer
+from tests.unit.base_models import SMOLLM2, base_model
+from tests.unit.made_tokenizers import MISTRAL
+
+CASES = Path(__file__).resolve().parents[1] / "cases" / "data"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tiny_tokenizer().save_pretrained(folder)
+    return ModelSource(path=str(folder), revision="", digest="", name="tiny", trust_remote_code=False)
+
+
+def section(path: Path | str, *, max_length: int = 1024, overlong: str = "drop", form: str = "messages") -> DataSection:
+    return DataSection(train=DataSet(path=str(path), format=form), max_length=max_length, overlong=overlong)
+
+
+def made(name: str, tiny: ModelSource, cache: Path, *, max_length: int = 1024, overlong: str = "drop") -> PreparedSet:
+    return prepare_set("train", section(CASES / name, max_length=max_length, overlong=overlong), tiny, cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("bom.jsonl", 2),
+        ("mixed_types.jsonl", 3),
+        ("extra_field_last_row.jsonl", 6),
+        ("crlf_blank_lines.jsonl", 2),
+        ("one_big_array.json", 2),
+        ("double_assistant.jsonl", 1),
+        ("roles_uau_u.jsonl", 1),
+        ("empty_assistant.jsonl", 1),
+    ],
+)
+def test_case_files(name: str, samples: int, tiny: ModelSource, tmp_path: Path) -> None:
+    prepared = made(name, tiny, tmp_path)
+    assert (prepared.samples, prepared.rows, prepared.dropped) == (samples, samples, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("empty.jsonl", "no rows"),
+        ("truncated_line_3.jsonl", "truncated_line_3.jsonl:3: row 3: not JSON"),
+        ("array_per_line.jsonl", "array_per_line.jsonl:1: row 1: a row must be a JSON object"),
+        ("no_assistant.jsonl", "no row is left: of 1 rows, 1 no_supervised_tokens"),
+        ("starts_with_assistant.jsonl", "row 1: the first message is the assistant's, nothing prompts it (roles: assistant user assistant)"),
+        ("tools_two_schemas.jsonl", "row 2: the row has tools, and the chat template ignores them"),
+    ],
+)
+def test_refused_case_files(name: str, reason: str, tiny: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        made(name, tiny, tmp_path)
+    assert reason in str(caught.value)
+    assert not list((tmp_path / "data").glob("*.arrow"))
+
+
+@pytest.mark.parametrize(("overlong", "reason"), [("drop", "overlong"), ("truncate_right", "no_supervised_tokens")])
+@pytest.mark.parametrize("model", [SMOLLM2, "tiny"])
+def test_long_prompt_with_a_short_answer(overlong: str, reason: str, model: str, tiny: ModelSource, tmp_path: Path) -> None:
+    """C09: at 64 tokens nothing of the answer is left of 1 of 2 rows."""
+    source = tiny if model == "tiny" else base_model(model)
+    length = 64 if model != "tiny" else 100
+    prepared = made("long_prompt_short_answer.jsonl", source, tmp_path, max_length=length, overlong=overlong)
+    assert (prepared.samples, prepared.rows, prepared.dropped) == (1, 2, {reason: 1})
+
+
+@pytest.mark.parametrize("overlong", ["drop", "truncate_right"])
+def test_all_rows_dropped(overlong: str, tiny: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no row is left: of 2 rows, 2 "):
+        made("long_prompt_short_answer.jsonl", tiny, tmp_path, max_length=8, overlong=overlong)
+
+
+def test_overlong_rows_as_errors(tiny: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"long_prompt_short_answer.jsonl:1: row 1: \d+ tokens, data.max_length is 100"):
+        made("long_prompt_short_answer.jsonl", tiny, tmp_path, max_length=100, overlong="error")
+
+
+@pytest.mark.parametrize("overlong", ["drop", "truncate_right"])
+def test_tokens_in_are_tokens_kept_and_dropped(overlong: str, tiny: ModelSource, tmp_path: Path) -> None:
+    """E04, over rows of all lengths."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"prompt": "p" * (7 * size % 60), "completion": "c" * size} for size in range(80)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    everything = prepare_set("train", section(path, form="prompt_completion"), tiny, tmp_path)
+    prepared = prepare_set("train", section(path, form="prompt_completion", max_length=40, overlong=overlong), tiny, tmp_path)
+    assert everything.tokens + everything.dropped_tokens == sum(len(row["prompt"]) + len(row["completion"]) + 1 for row in rows)
+    assert prepared.tokens + prepared.dropped_tokens == everything.tokens + everything.dropped_tokens
+    assert prepared.samples + sum(prepared.dropped.values()) == prepared.rows == 80
+    samples = SampleSet.open(prepared.arrow)
+    assert samples.lengths.max() <= 40
+    assert samples.supervised.min() >= 1
+    assert prepared.supervised_tokens == samples.supervised.sum()
+    assert (prepared.truncated > 0) == (overlong == "truncate_right")
+    assert set(samples.rows.tolist()) <= set(range(1, 81))
+
+
+def test_template_that_refuses_rows_names_them_all(tiny: ModelSource, tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = MISTRAL
+    tokenizer.save_pretrained(tmp_path / "model")
+    rows = [["user", "assistant"], ["user", "user", "assistant"], ["system", "user", "assistant"]]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"messages": [{"role": role, "content": "x"} for role in row]}) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        prepare_set("train", section(path), replace(tiny, path=str(tmp_path / "model")), tmp_path)
+    assert [(problem.line, problem.where) for problem in caught.value.problems] == [(2, "row 2"), (3, "row 3")]
+    assert "(roles: system user assistant)" in str(caught.value)
+
+
+def test_everything_that_matters_is_in_the_key(tiny: ModelSource, tmp_path: Path) -> None:
+    """B15: one changed character of the template or the data, the length, the policy or a column makes another cache."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny.path, model)
+    source, data, payload = replace(tiny, path=str(model)), section("rows.jsonl"), b'{"a": 1}\n'
+    keys = [cache_key(payload, data.train, data, source)]
+    keys += [cache_key(b'{"a": 2}\n', data.train, data, source)]
+    keys += [cache_key(payload, replace(data.train, columns={"messages": "m"}), data, source)]
+    keys += [cache_key(payload, replace(data.train, format="prompt_completion"), data, source)]
+    keys += [cache_key(payload, replace(data.train, path="rows.json"), data, source)]
+    keys += [cache_key(payload, data.train, replace(data, max_length=1023), source), cache_key(payload, data.train, replace(data, overlong="error"), source)]
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("assistant", "Assistant"), encoding="utf-8")
+    keys += [cache_key(payload, data.train, data, source)]
+    assert len(set(keys)) == len(keys)
+    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "generation_config.json").write_text("{}")
+    assert cache_key(payload, data.train, data, source) == keys[-1]
+
+
+def test_second_time_comes_from_the_cache_and_a_changed_template_does_not(tiny: ModelSource, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny.path, model)
+    source = replace(tiny, path=str(model))
+    first = made("bom.jsonl", source, tmp_path)
+    written = Path(first.arrow).stat().st_mtime_ns
+    assert made("bom.jsonl", source, tmp_path) == first
+    assert Path(first.arrow).stat().st_mtime_ns == written
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("'<|im_end|>' + '\\n'", "'<|im_end|>' + ' '"), encoding="utf-8")
+    second = made("bom.jsonl", source, tmp_path)
+    assert second.arrow != first.arrow
+    assert second.fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_damaged_cache_is_made_anew(damage: str, tiny: ModelSource, tmp_path: Path) -> None:
+    first = made("bom.jsonl", tiny, tmp_path)
+    path = Path(first.arrow)
+    payload = bytearray(path.read_bytes())
+    if damage == "cut":
+        payload = payload[:-7]
+    else:
+        payload[payload.index(SampleSet.open(path).sample(1).ids.tobytes()) + 4] ^= 1
+    path.write_bytes(payload)
+    assert made("bom.jsonl", tiny, tmp_path) == first
+    assert SampleSet.open(path).is_intact()
+
+
+def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\nfrom ftcore.data.build import prepare_set\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.test_build import section\n"
+        f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
+        f"print(prepare_set('train', section('builtin:extraction/eval'), source, Path({str(tmp_path)!r})))"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=CASES.parents[2], text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert outputs[0] == outputs[1] != ""
+    assert len(list((tmp_path / "data").glob("*.arrow"))) == 1
+
+
+def test_several_processes_give_the_same_tokens(tiny: ModelSource) -> None:
+    path = "builtin:extraction/eval"
+    records = to_records(parse_rows(load_bytes(path), path), DataSet(path=path), "data.train")
+    chunks = [records[start : start + 32] for start in range(0, len(records), 32)]
+    make = partial(make_tokenise, tiny.path, False)
+    here, there = (list(tokenise_chunks(chunks, make, processes)) for processes in (1, 2))
+    flat = [(a, b) for one, other in zip(here, there, strict=True) for a, b in zip(one, other, strict=True)]
+    assert len(flat) == 200
+    assert all(isinstance(a, Tokens) and isinstance(b, Tokens) and np.array_equal(a.ids, b.ids) and a.spans == b.spans for a, b in flat)
+
+
+def test_errors_survive_the_way_from_a_process() -> None:
+    error = DataError("what", where="where", fix="fix")
+    assert pickle.loads(pickle.dumps(error)).problems == error.problems
+
+
+def test_processes_only_for_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.os, "cpu_count", lambda: 64)
+    assert [processes_for(rows) for rows in (1, 49_999, 50_000, 10_000_000)] == [1, 1, 2, 16]
+
+
+def test_no_evaluation_data(tiny: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data.eval is not given"):
+        prepare_set("eval", section(CASES / "bom.jsonl"), tiny, tmp_path)
+
+
+def test_preparing_from_the_cache_imports_no_torch(tiny: ModelSource, tmp_path: Path) -> None:
+    prepared = made("bom.jsonl", tiny, tmp_path)
+    program = (
+        "import sys; from pathlib import Path; import ftcore.prepare\n"
+        "from ftcore.data.build import prepare_set; from ftcore.data.prepared import ModelSource; from ftcore.spec.sections import DataSection, DataSet\n"
+        f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
+        f"print(prepare_set('train', DataSection(train=DataSet(path={str(CASES / 'bom.jsonl')!r})), source, Path({str(tmp_path)!r})).fingerprint)\n"
+        "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules), 'heavy imports'"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CASES.parents[2], check=True)
+    assert done.stdout.strip() == prepared.fingerprint

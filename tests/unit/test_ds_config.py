@@ -1,0 +1,99 @@
+"""The DeepSpeed configuration: golden texts, and what DeepSpeed itself makes of each."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.ds_config import load_preset
+from launcher.resolve import Options, read_and_resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "ds_config"
+BASE = {"model": {"model_name_or_path": "builtin:tiny-llama"}, "data": {"train": {"path": "builtin:extraction/train"}}}
+SPECS: dict[str, dict[str, Any]] = {
+    "stage0_fp32": {"train": {"precision": "fp32"}, "zero": {"stage": 0}},
+    "stage1_bf16": {"zero": {"stage": 1}},
+    "stage2_sgd": {"train": {"precision": "fp32"}, "optimizer": {"type": "sgd", "learning_rate": 0.1, "momentum": 0.9, "max_grad_norm": 0}},
+    "stage3_bf16": {"zero": {"stage": 3}, "optimizer": {"adam_beta2": 0.95, "weight_decay": 0.1}},
+    "stage3_lora": {"zero": {"stage": 3}, "train": {"precision": "fp32"}, "method": {"type": "lora"}, "optimizer": {"learning_rate": 1e-3}},
+    "stage1_offload": {"zero": {"stage": 1, "offload_optimizer": "cpu"}},
+    "stage2_offload": {"zero": {"stage": 2, "offload_optimizer": "cpu"}},
+    "stage3_offload": {"zero": {"stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"}},
+    "stage3_offload_optimizer": {"zero": {"stage": 3, "offload_optimizer": "cpu"}},
+    "stage3_nvme": {"zero": {"stage": 3, "offload_optimizer": "nvme", "offload_param": "nvme", "nvme_path": "/nvme"}},
+    "stage3_nvme_optimizer": {"zero": {"stage": 3, "offload_optimizer": "cpu", "offload_param": "nvme", "nvme_path": "/nvme"}},
+    "stage2_overrides": {"zero": {"overrides": {"steps_per_print": 10, "zero_optimization": {"overlap_comm": True}, "comms_logger": {"enabled": True}}}},
+}
+PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero1_offload", "zero2_offload", "zero3_offload", "zero3_nvme")
+
+
+def render(tmp_path: Path, name: str, slots: int) -> str:
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({**BASE, **SPECS[name], "cluster": {"slots": slots}}))
+    return read_and_resolve(Options(spec_path=path)).ds_config
+
+
+def _values(data: Any) -> Iterator[Any]:
+    yield data
+    for inner in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _values(inner)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_golden(tmp_path: Path, name: str) -> None:
+    """FTLAUNCH_UPDATE_GOLDEN=1 writes the files anew."""
+    text, golden = render(tmp_path, name, slots=4), GOLDEN / f"{name}.json"
+    if os.environ.get("FTLAUNCH_UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    difference = "\n".join(difflib.unified_diff(golden.read_text(encoding="utf-8").splitlines(), text.splitlines(), str(golden), "rendered", lineterm=""))
+    assert not difference, difference
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_deepspeed_reads_what_the_spec_says(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank: without a process group DeepSpeed takes the world for one."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    config, spec = DeepSpeedConfig(json.loads(render(tmp_path, name, slots=1))), SPECS[name]
+    zero, optimizer = spec.get("zero", {}), spec.get("optimizer", {})
+    assert config.zero_optimization_stage == zero.get("stage", 2)
+    assert config.bfloat16_config.enabled == (spec.get("train", {}).get("precision", "bf16") == "bf16") and not config.float16_config.enabled
+    assert config.gradient_clipping == optimizer.get("max_grad_norm", 1.0)
+    assert config.optimizer_params["lr"] == optimizer.get("learning_rate", 2e-5)
+    assert (config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps) == (1, 1, 1)
+    assert config.grad_accum_dtype == "fp32"
+    for key in ("offload_optimizer", "offload_param"):
+        offload = getattr(config.zero_config, key)
+        assert (offload.device if offload else "none") == zero.get(key, "none")
+        assert not offload or str(offload.nvme_path or "") == (zero.get("nvme_path", "") if offload.device == "nvme" else "")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset_is_complete(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    preset = load_preset(name)
+    assert "auto" not in list(_values(preset))
+    assert preset["zero_optimization"]["stage"] == int(name[4])
+    assert DeepSpeedConfig({**preset, "train_batch_size": 1}).zero_config.stage == int(name[4])
+
+
+def test_the_folder_holds_these_presets_only() -> None:
+    assert {path.stem for path in (ROOT / "ds_configs").glob("*.json")} == set(PRESETS)
+
+
+def test_clipping_and_accumulation_type_are_always_written(tmp_path: Path) -> None:
+    for name in SPECS:
+        config = json.loads(render(tmp_path, name, slots=2))
+        assert "gradient_clipping" in config and config["data_types"]["grad_accum_dtype"] == "fp32"
+        assert config["train_batch_size"] == 2

@@ -1,0 +1,114 @@
+"""zero.overrides: refused, unknown, without effect, or let through."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftcore.spec.errors import Problem
+from launcher.override_rules import DS_SCHEMA
+from launcher.resolve import Options, check_spec
+from launcher.schema_check import load_schema
+
+
+def problems_of(tmp_path: Path, overrides: dict[str, Any], stage: int = 2, slots: int = 2, **zero: str) -> list[Problem]:
+    spec = {
+        "model": {"model_name_or_path": "builtin:tiny-llama"},
+        "data": {"train": {"path": "builtin:extraction/train"}},
+        "train": {"precision": "fp32"},
+        "zero": {"stage": stage, "overrides": overrides, **zero},
+        "cluster": {"slots": slots},
+    }
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec))
+    return check_spec(Options(spec_path=path))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stage", "where", "words"),
+    [
+        ({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4}, 2, "train_batch_size", "is not a multiple of 8 (4 x 2 ranks)"),
+        ({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4}, 2, "train_batch_size", "the nearest that are: 8 or 16"),
+        ({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 4}, 2, "train_batch_size", "the nearest that are: 8"),
+        ({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4}, 2, "train_micro_batch_size_per_gpu", "batch.* decides"),
+        ({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}, 2, "gradient_accumulation_steps", "batch.* decides"),
+        ({"train_batch_size": "10"}, 2, "train_batch_size", "batch.* decides"),
+        ({"gradient_clipping": 0.5}, 2, "gradient_clipping", "use optimizer.max_grad_norm"),
+        ({"optimizer": {"type": "Lion"}}, 2, "optimizer", "the section optimizer"),
+        ({"scheduler": {}}, 2, "scheduler", "the section schedule"),
+        ({"fp16": {"enabled": True}}, 2, "fp16", "fp16 is not offered"),
+        ({"bf16": {"enabled": "auto"}}, 2, "bf16.enabled", '"auto"'),
+        ({"bf16": {"enabled": True}}, 2, "bf16", "use train.precision"),
+        ({"bfloat16": True}, 2, "bfloat16", "use train.precision"),
+        ({"zero_optimization": {"stage": 1}}, 2, "zero_optimization.stage", "use zero.stage"),
+        ({"zero_optimization": {"reduce_bucket_size": "auto"}}, 2, "zero_optimization.reduce_bucket_size", '"auto"'),
+        ({"data_types": {"keep_in_fp32_modules": ["auto"]}}, 2, "data_types.keep_in_fp32_modules[0]", '"auto"'),
+        ({"zero_optimisation": {"stage": 2}}, 2, "zero_optimisation", "did you mean `zero_optimization`?"),
+        ({"zero_optimization": {"reduce_buket_size": 1}}, 2, "zero_optimization.reduce_buket_size", "did you mean `reduce_bucket_size`?"),
+        ({"zero_optimization": True}, 2, "zero_optimization", "a section (keys below it) expected, got boolean true"),
+        ({"zero_optimization": {"overlap_comm": 1}}, 2, "zero_optimization.overlap_comm", "boolean"),
+        ({"zero_optimization": {"reduce_bucket_size": 5e8}}, 2, "zero_optimization.reduce_bucket_size", "write 500000000"),
+        ({"zero_optimization": {"reduce_bucket_size": 0}}, 2, "zero_optimization.reduce_bucket_size", "at least 1"),
+        ({"zero_optimization": {"overlap_comm": True}}, 0, "zero_optimization.overlap_comm", "no effect at ZeRO stage 0"),
+        ({"zero_optimization": {"stage3_max_live_parameters": 9}}, 2, "zero_optimization.stage3_max_live_parameters", "it is for stage 3"),
+        ({"zero_optimization": {"zero_quantized_weights": True}}, 2, "zero_optimization.zero_quantized_weights", "it is for stage 3"),
+        ({"zero_optimization": {"offload_param": {"pin_memory": False}}}, 2, "zero_optimization.offload_param", "it is for stage 3"),
+        ({"zero_optimization": {"offload_param": {"pin_memory": False}}}, 3, "zero_optimization.offload_param", "zero.offload_param is none"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, 3, "zero_optimization.offload_optimizer.device", "use zero.offload_optimizer"),
+        ({"zero_optimization": {"offload_optimizer": {"super_offload": True}}}, 3, "zero_optimization.offload_optimizer.super_offload", "compiled Adam"),
+        ({"zero_optimization": {"reduce_scatter": False}}, 3, "zero_optimization.reduce_scatter", "scales gradients"),
+        ({"zero_optimization": {"zero_hpz_partition_size": 3}}, 3, "zero_optimization.zero_hpz_partition_size", "use a divisor of 2: 1, 2"),
+        ({"zero_optimization": {"zero_hpz_partition_size": 0}}, 3, "zero_optimization.zero_hpz_partition_size", "at least 1"),
+        ({"zero_optimization": {"round_robin_gradients": True}}, 2, "zero_optimization.round_robin_gradients", "checkpoints"),
+        ({"zero_optimization": {"compute_grad_norm": False}}, 2, "zero_optimization.compute_grad_norm", "non-finite"),
+        ({"zero_optimization": {"mics_shard_size": 2}}, 3, "zero_optimization.mics_shard_size", "removed"),
+        ({"zero_optimization": {"zenflow": {}}}, 2, "zero_optimization.zenflow", "compiled Adam"),
+        ({"prescale_gradients": True}, 2, "prescale_gradients", "scale of the gradients"),
+        ({"steps_per_print": 0}, 2, "steps_per_print", "at least 1"),
+        ({"wall_clock_breakdown": "false"}, 2, "wall_clock_breakdown", "boolean"),
+        ({"activation_checkpointing": {}}, 2, "activation_checkpointing", "train.gradient_checkpointing"),
+        ({"elasticity": {}}, 2, "elasticity", "removed"),
+        ({"aio": {"blok_size": 1}}, 2, "aio.blok_size", "did you mean `block_size`?"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, 2, "data_types.grad_accum_dtype", "always accumulated in fp32"),
+        ({"compile": {"deepcompile": True}}, 2, "compile", "no effect"),
+    ],
+)
+def test_refused(tmp_path: Path, overrides: dict[str, Any], stage: int, where: str, words: str) -> None:
+    found = problems_of(tmp_path, overrides, stage)
+    hits = [problem for problem in found if problem.where == f"zero.overrides.{where}" and words in f"{problem.what} {problem.fix}"]
+    assert len(hits) == 1 and hits[0].line == 1, found
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stage", "zero"),
+    [
+        ({"zero_optimization": {"overlap_comm": True, "reduce_bucket_size": 1000}}, 1, {}),
+        ({"zero_optimization": {"reduce_scatter": False}}, 2, {}),
+        ({"zero_optimization": {"stage3_max_live_parameters": 9, "zero_hpz_partition_size": 2}}, 3, {}),
+        ({"zero_optimization": {"offload_param": {"pin_memory": False}}}, 3, {"offload_param": "cpu"}),
+        ({"zero_optimization": {"leaf_module": {"classes": ["a.B"]}}}, 3, {}),
+        ({"flops_profiler": {"enabled": True, "output_file": None}, "log_level": "warning", "communication_data_type": "fp32"}, 2, {}),
+    ],
+)
+def test_let_through(tmp_path: Path, overrides: dict[str, Any], stage: int, zero: dict[str, str]) -> None:
+    assert problems_of(tmp_path, overrides, stage, **zero) == []
+
+
+def test_schema_knows_every_key_of_zero_optimization() -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    known = set(load_schema(DS_SCHEMA)["properties"]["zero_optimization"]["properties"])
+    theirs = {field.alias or name for name, field in DeepSpeedZeroConfig.model_fields.items()}
+    assert theirs <= known, theirs - known
+
+
+def test_schema_knows_every_top_level_key_in_deepspeed_constants() -> None:
+    from deepspeed.runtime import config, constants
+
+    known = set(load_schema(DS_SCHEMA)["properties"])
+    names = ("TRAIN_BATCH_SIZE", "TRAIN_MICRO_BATCH_SIZE_PER_GPU", "GRADIENT_ACCUMULATION_STEPS", "GRADIENT_CLIPPING", "DATA_TYPES", "CHECKPOINT")
+    assert {getattr(constants, name) for name in names} <= known
+    assert set(config._REMOVED_TOP_LEVEL_CONFIG_KEYS) <= known

@@ -1,0 +1,90 @@
+"""What progress looks like on a terminal and in a file, and that an output that went away stops nothing."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+from launcher.progress import Progress, duration, number, stage_line, update_line
+from launcher.record import Record
+from launcher.summary import render_summary
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def update(k: int, total: int = 100) -> dict[str, object]:
+    return {"event": "update", "update": k, "total_updates": total, "epoch": k / 10, "loss": 1.0, "learning_rate": 1e-5, "supervised_tokens_per_s": 1000.0}
+
+
+def test_a_file_gets_a_line_now_and_then() -> None:
+    now, out = [0.0], io.StringIO()
+    progress = Progress(out, clock=lambda: now[0])
+    for k in range(1, 101):
+        progress.show(update(k))
+        now[0] += 0.11
+    numbers = [int(line.split()[1].split("/")[0]) for line in out.getvalue().splitlines()]
+    assert numbers == [1, 47, 93, 100]
+    assert "ETA 0:00:06" in out.getvalue().splitlines()[1]
+
+
+def test_a_held_back_line_is_shown_before_another_kind() -> None:
+    out = io.StringIO()
+    progress = Progress(out, clock=lambda: 0.0)
+    progress.show(update(1))
+    progress.show(update(2))
+    progress.show(update(3))
+    progress.show({"event": "note", "text": "a note"})
+    progress.show({"event": "unknown to this version"})
+    assert [line[:11].rstrip() for line in out.getvalue().splitlines()] == ["update 1/10", "update 3/10", "a note"]
+
+
+def test_a_terminal_gets_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = Terminal()
+    now = [0.0]
+    progress = Progress(out, clock=lambda: now[0])
+    for k in (1, 2, 3):
+        progress.show(update(k))
+        now[0] += 1
+    progress.show({"event": "progress", "stage": "save", "done": 3, "total": 3, "text": "saving"})
+    progress.flush()
+    lines = out.getvalue().split("\n")
+    assert [part.count("\r\x1b[K") for part in lines] == [3, 1, 0]
+    assert all(len(text) <= 39 for part in lines for text in part.split("\r\x1b[K"))
+
+
+def test_an_output_that_went_away_is_no_error() -> None:
+    read_handle, write_handle = os.pipe()
+    os.close(read_handle)
+    with open(write_handle, "w", buffering=1) as out:
+        progress = Progress(out)
+        progress.line("x")
+        progress.show(update(1))
+        with pytest.raises(BrokenPipeError):
+            out.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write_handle)
+
+
+def test_odd_values_are_shown_as_they_are() -> None:
+    shown = update_line({"update": 1, "total_updates": 2, "loss": float("nan"), "learning_rate": None}, None)
+    assert shown == "update 1/2  epoch -  loss nan  lr -  ETA -  - supervised tokens/s"
+    assert number("x", ".2f") == "-" and duration(3661.4) == "1:01:01"
+    assert stage_line({"stage": "prepare", "done": 1200, "total": 4000, "text": "tokenising"}) == "prepare 1,200/4,000: tokenising"
+    assert stage_line({"stage": "load", "done": 0, "total": 1}) == "load"
+
+
+def test_the_summary_of_a_run_that_had_nothing_left_to_do() -> None:
+    assert render_summary(Record(), run_folder="r", model_folder=None, checkpoint=None) == "done\n  run folder        r"
+
+
+def test_the_summary_of_one_update() -> None:
+    record = Record()
+    record.add({"event": "update", "update": 1, "loss": 2.0})
+    assert "  loss              2.0000 (update 1)" in render_summary(record, run_folder="r", model_folder=None, checkpoint=None).splitlines()

@@ -1,0 +1,180 @@
+"""The JSON schema of a spec against the dataclasses, against jsonschema, and its advice on unknown keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema.validators import Draft202012Validator
+
+from ftcore.spec import sections
+from ftcore.spec.names import ALIASES, COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
+from launcher.override_rules import DS_SCHEMA
+from launcher.schema_check import KEYWORDS, advise_from_schema, check_schema, load_schema
+from launcher.validate import SPEC_SCHEMA
+
+SCHEMA = load_schema(SPEC_SCHEMA)
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
+
+
+def _expected_type(hint: Any) -> Any:
+    options = [option for option in typing.get_args(hint) if option is not type(None)] if type(None) in typing.get_args(hint) else [hint]
+    kind = options[0]
+    if typing.get_origin(kind) is tuple:
+        return ["array", "string"]
+    name = "object" if dataclasses.is_dataclass(kind) else _TYPES[typing.get_origin(kind) or kind]
+    return [name, "null"] if type(None) in typing.get_args(hint) else name
+
+
+def _agreement(kind: type, schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Every difference between a dataclass and its schema."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if list(fields) != list(schema["properties"]) and set(fields) != set(schema["properties"]):
+        yield f"{path}: {set(fields) ^ set(schema['properties'])}"
+    required = [name for name, field in fields.items() if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
+    if schema.get("required", []) != required or schema["additionalProperties"] is not False:
+        yield f"{path}: required or additionalProperties"
+    for name, hint in typing.get_type_hints(kind).items():
+        rule, here = schema["properties"][name], f"{path}.{name}"
+        if rule["type"] != _expected_type(hint) or not rule.get("description"):
+            yield f"{here}: type {rule['type']} or description"
+        inner = next((option for option in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(option)), None)
+        if inner is not None:
+            yield from _agreement(typing.cast(type, inner), rule, here)
+        field = fields[name]
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        if default is not dataclasses.MISSING and not dataclasses.is_dataclass(default):
+            shown = list(default) if isinstance(default, tuple) else default
+            if "default" not in rule or rule["default"] != shown:
+                yield f"{here}: default"
+
+
+def test_schema_agrees_with_the_dataclasses() -> None:
+    assert list(_agreement(sections.Spec, SCHEMA, "")) == []
+    assert set(SECTIONS) == set(SCHEMA["properties"])
+
+
+def _subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    for inner in schema.get("properties", {}).values():
+        yield from _subschemas(inner)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _subschemas(schema[key])
+
+
+@pytest.mark.parametrize("path", [SPEC_SCHEMA, DS_SCHEMA], ids=lambda path: path.name)
+def test_schema_is_valid_and_uses_known_keywords_only(path: Any) -> None:
+    schema = load_schema(path)
+    Draft202012Validator.check_schema(schema)
+    for inner in _subschemas(schema):
+        assert set(inner) <= KEYWORDS
+        if inner.get("type") == "object" and "properties" in inner:
+            assert inner["additionalProperties"] is False
+
+
+def test_numbers_are_bounded() -> None:
+    for inner in _subschemas(SCHEMA):
+        kinds = inner.get("type", [])
+        if {"integer", "number"} & set([kinds] if isinstance(kinds, str) else kinds):
+            assert {"minimum", "exclusiveMinimum"} & set(inner) and {"maximum", "exclusiveMaximum"} & set(inner), inner
+
+
+_FRACTIONS = st.floats(-1, 2, allow_nan=False).filter(lambda value: not value.is_integer())
+_VALUES = st.one_of(st.none(), st.booleans(), st.integers(-2, 5), _FRACTIONS, st.sampled_from(["", "lora", "cpu", "x"]))
+_LEAVES = [(section, key) for section, keys in known_keys().items() for key in [*keys, "nonsense"]]
+
+
+@st.composite
+def _specs(draw: st.DrawFn) -> dict[str, Any]:
+    """A spec with a few keys set to anything."""
+    spec: dict[str, Any] = {"model": {"model_name_or_path": "a/b"}, "data": {"train": {"path": "x"}, "eval": {"path": "y"}}}
+    for section, key in draw(st.lists(st.sampled_from(_LEAVES), max_size=6)):
+        home: Any = spec
+        for part in section.split("."):
+            home = home.setdefault(part, {}) if isinstance(home, dict) else home
+        if isinstance(home, dict):
+            home[key] = draw(st.one_of(_VALUES, st.lists(_VALUES, max_size=3), st.dictionaries(st.sampled_from(["a", "path"]), _VALUES, max_size=2)))
+    return spec
+
+
+@settings(max_examples=300, deadline=None)
+@given(_specs())
+def test_verdicts_are_those_of_jsonschema(spec: dict[str, Any]) -> None:
+    """The same values are found wrong; an error of a list or a section may be told at the value or at its key."""
+    ours = {item.path for item in check_schema(spec, SCHEMA, lambda *_: "")}
+    theirs: set[tuple[Any, ...]] = set()
+    for error in Draft202012Validator(SCHEMA).iter_errors(spec):
+        path = tuple(error.absolute_path)
+        if error.validator == "additionalProperties":
+            theirs |= {(*path, key) for key in error.instance if key not in error.schema["properties"]}
+        elif error.validator == "required":
+            theirs |= {(*path, key) for key in error.validator_value if key not in error.instance}
+        else:
+            theirs.add(path)
+    assert ours == {path for path in theirs if not any(path[:depth] in theirs for depth in range(len(path)))}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "words"),
+    [
+        ("", "learning_rate", "`optimizer.learning_rate`"),
+        ("", "lr", "`optimizer.learning_rate`"),
+        ("train", "epochs", "`train.num_train_epochs`"),
+        ("", "num_epochs", "`train.num_train_epochs`"),
+        ("", "batch_size", "`batch.global_batch_size`"),
+        ("batch", "per_device_train_batch_size", "batch.micro_batch_tokens"),
+        ("train", "gradient_accumulation_steps", "follows from batch.micro_batch_tokens"),
+        ("", "lora_r", "`method.r`"),
+        ("data", "cutoff_len", "`data.max_length`"),
+        ("", "deepspeed", "zero.overrides"),
+        ("", "bf16", "`train.precision`"),
+        ("", "fp16", "train.precision"),
+        ("schedule", "warmup", "`schedule.warmup_ratio`"),
+        ("", "save_strategy", "`checkpoint.save_steps`"),
+        ("", "output-dir", "-o RUN"),
+        ("schedule", "type", "`schedule.lr_scheduler_type`"),
+        ("optimizer", "name", "`optimizer.type`"),
+        ("optimizer", "learning-rate", "`optimizer.learning_rate`"),
+        ("train", "stage", "`zero.stage`"),
+        ("train", "gradient_checkpoint", "`train.gradient_checkpointing`"),
+        ("training", "gradient_checkpoint", "`train.gradient_checkpointing`"),
+        ("training", "quantizaton", "model.dtype"),
+        ("", "optimiser", "`optimizer`"),
+        ("data.train", "colums", "`data.train.columns`"),
+        ("data", "path", "`data.train.path` or `data.eval.path`"),
+        ("zero", "learning_rte", "`optimizer.learning_rate`"),
+        ("zero", "xyzzy", "valid here: stage"),
+        ("nowhere", "xyzzy", "valid here: model"),
+        ("train", "zero", "`zero`"),
+    ],
+)
+def test_advice_on_an_unknown_key(section: str, key: str, words: str) -> None:
+    assert words in advise(section, key)
+
+
+def test_aliases_point_at_keys() -> None:
+    known = known_keys()
+    full = {f"{section}.{key}" for section, keys in known.items() for key in keys} | set(SECTIONS)
+    for name, alias in ALIASES.items():
+        if not alias.startswith("="):
+            assert alias.split(" ")[0] in full, name
+            assert name not in full
+    for section, key in SHORTHANDS.items():
+        assert f"{section}.{key}" in full
+    assert set(COLUMNS) == set(SCHEMA["properties"]["data"]["properties"]["train"]["properties"]["format"]["enum"])
+
+
+def test_nearest_lists_the_choices_when_none_is_near() -> None:
+    assert nearest("xyz", ["fp32", "bf16"]) == "valid here: fp32, bf16"
+    assert advise_from_schema((), "stagee", {}) == ""
+
+
+def test_schema_file_is_stored_as_json_with_a_final_newline() -> None:
+    assert SPEC_SCHEMA.read_text(encoding="utf-8") == json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
