@@ -1,0 +1,87 @@
+"""kill -9 of the whole job at any moment, then --resume: bit-equal to a run that nobody killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from tests.e2e.conftest import LIMIT_S, TINY, Cli
+
+UPDATES, SAVE_EVERY = 12, 3
+OPTIONS = (*TINY, "--set", f"train.max_steps={UPDATES}", "--set", f"checkpoint.save_steps={SAVE_EVERY}", "--no-export")
+
+
+def kill_all(launcher: psutil.Popen, until: Callable[[], bool]) -> None:
+    """SIGKILL to the launcher and everything below it, as soon as `until` holds."""
+    deadline = time.monotonic() + LIMIT_S
+    processes: list[psutil.Process] = []
+    looked = 0.0
+    while not until():
+        assert time.monotonic() < deadline and launcher.poll() is None, "the moment to kill at never came"
+        if time.monotonic() - looked > 0.5:  # listing processes takes longer than a save
+            processes, looked = launcher.children(recursive=True), time.monotonic()
+        time.sleep(0.0002)
+    for process in [launcher, *processes]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    launcher.wait()
+    assert psutil.wait_procs(processes, timeout=10)[1] == []
+
+
+def final_state(run: Path) -> dict[str, bytes]:
+    """Every tensor of the last checkpoint, by rank and name, as bytes."""
+    checkpoint = run / "checkpoints" / f"update_{UPDATES:08d}"
+    return {f"{rank}/{name}": tensor.numpy().tobytes() for rank in (0, 1) for name, tensor in load_file(checkpoint / f"rank_{rank}" / "state.safetensors").items()}
+
+
+def consumed(run: Path) -> list[list[list[list[int]]]]:
+    """By rank and update: the sample ids of each micro-step."""
+    return [[json.loads(line)["samples"] for line in (run / "metrics" / f"rank_{rank}.jsonl").read_text().splitlines()] for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    cli = Cli(tmp_path_factory.mktemp("unbroken"), cache)
+    done = cli.run(*OPTIONS, "-o", "run")
+    assert done.returncode == 0, done.stderr
+    return cli.folder / "run"
+
+
+def metrics_lines(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def in_save(run: Path, update: int) -> bool:
+    return (run / "checkpoints" / f"update_{update:08d}.partial").is_dir()
+
+
+@pytest.mark.parametrize("moment", ["random_update", "inside_a_save", "just_after_start"])
+def test_resume_after_kill_is_bit_equal(moment: str, unbroken: Path, cli: Cli) -> None:
+    run = cli.folder / "run"
+    update = random.randrange(4, UPDATES)
+    print(f"killing at {moment}, update {update}")
+    launcher = psutil.Popen([cli.program, *OPTIONS, "-o", "run"], cwd=cli.folder, env=cli.environment)
+    kill_all(
+        launcher,
+        {
+            "random_update": lambda: metrics_lines(run) >= update,
+            "inside_a_save": lambda: in_save(run, 2 * SAVE_EVERY),
+            "just_after_start": lambda: metrics_lines(run) >= 1,
+        }[moment],
+    )
+    assert not (run / "checkpoints" / f"update_{UPDATES:08d}").exists()
+    resumed = cli.run("--resume", "run", "--no-export")
+    assert resumed.returncode == 0, resumed.stderr
+    assert final_state(run) == final_state(unbroken)
+    assert consumed(run) == consumed(unbroken)
+    losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (run, unbroken)]
+    assert losses[0] == losses[1]
