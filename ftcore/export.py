@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import torch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +49,6 @@ def load_base(model: ModelSection, source: ModelSource) -> PreTrainedModel:
     implementation = attention.NAME if model.attn_implementation == "sdpa" else model.attn_implementation
     base = AutoModelForCausalLM.from_pretrained(
         source.path,
-        revision=source.revision if not os.path.isdir(source.path) else None,
         dtype=DTYPES[str(model.dtype)],
         attn_implementation=implementation,
         trust_remote_code=source.trust_remote_code,

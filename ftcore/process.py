@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ftcore.spec.errors import FtError, TrainingError
 from ftcore.spec.events import attempt, emit
+from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir, write_atomic
 
 TRACEBACK_LINES = 30
@@ -29,7 +30,7 @@ def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
     status = 0
     try:
         main(run_dir)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  whatever it was, the launcher must hear of it
         traceback.print_exc()
         status = report(error, run_dir)
     sys.stdout.flush()
@@ -80,11 +81,8 @@ def as_ft_error(error: BaseException) -> FtError | None:
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether the failure is only that another rank went away (gloo and NCCL say it in these words)."""
-    text = str(error)
-    return isinstance(error, RuntimeError) and any(
-        words in text for words in ("Connection closed by peer", "Connection reset by peer", "Read error", "Broken pipe", "remote process exited", "NCCL communicator was aborted")
-    )
+    """Whether the failure is only that another rank went away."""
+    return isinstance(error, RuntimeError) and names_a_lost_peer(str(error))
 
 
 def run_dir_argument(arguments: list[str]) -> RunDir:

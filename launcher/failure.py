@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, error_from_dict
+from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Event
 from launcher.record import Record
@@ -16,7 +17,6 @@ from launcher.run_folder import newest_checkpoint, shown, update_of
 TAIL_LINES = 15
 """Last lines of a traceback or a log that are shown."""
 
-_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited", "NCCL communicator was aborted")
 _TAIL_BYTES = 65536
 
 
@@ -69,7 +69,7 @@ def first_rank_failure(record: Record, run_dir: RunDir, attempt: int) -> Failure
                 log=log,
                 time=min(event["time"] for event in seen),
                 error=_whole(error, run_dir.rank_error(attempt, rank)),
-                lost_peer=bool(error.get("lost_peer")) if error is not None else any(words in "\n".join(tail(log)) for words in _LOST_PEER),
+                lost_peer=bool(error.get("lost_peer")) if error is not None else names_a_lost_peer("\n".join(tail(log))),
             )
         )
     return min(failures, key=lambda failure: (failure.lost_peer, failure.time), default=None)

@@ -77,7 +77,7 @@ def _stage_rules(zero: dict[str, Any], spec: Spec, schema: Schema) -> Iterator[F
             yield Found(("zero_optimization", key), problem)
     for key, device in (("offload_optimizer", spec.zero.offload_optimizer), ("offload_param", spec.zero.offload_param)):
         if key in zero and device == "none":
-            problem = Problem(what=f"{key} is tuned here, but zero.{key} is none", fix=f"set zero.{key}: cpu or nvme, or remove it")
+            problem = Problem(what=f"{key} is tuned here, but zero.{key} is none", fix=f"set zero.{key}: cpu, or remove it")
             yield Found(("zero_optimization", key), problem)
 
 

@@ -57,22 +57,20 @@ def _stage_precision(spec: Spec, draft: Draft) -> Findings:
 
 def _offload(spec: Spec, draft: Draft) -> Findings:
     zero = spec.zero
-    devices = {"offload_optimizer": zero.offload_optimizer, "offload_param": zero.offload_param}
     if zero.offload_param != "none" and zero.stage != 3:
         what = f"offload_param: {zero.offload_param} needs stage 3, the only one that shards parameters; the stage is {zero.stage}"
         yield Problem(what=what, where="zero.offload_param", fix="use zero.stage 3 (--zero 3), or offload_param: none")
     if zero.offload_optimizer != "none" and zero.stage == 0:
         what = "offload_optimizer needs stage 1 or higher: stage 0 shards no optimizer state"
         yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 1, 2 or 3, or offload_optimizer: none")
-    if zero.offload_optimizer == "nvme" and zero.stage in (1, 2):
-        what = f"offload_optimizer: nvme needs stage 3; at stage {zero.stage} DeepSpeed takes it and keeps the state in memory"
-        yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 3 (--zero 3), or offload_optimizer: cpu")
-    used = [name for name, device in devices.items() if device == "nvme"]
-    if used and not zero.nvme_path:
-        what = f"{' and '.join(used)}: nvme needs a folder to write to"
+    if zero.offload_optimizer == "nvme":
+        what = "offload_optimizer: nvme would leave a run without checkpoints: optimizer state on NVMe can't be saved yet"
+        yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: cpu or none")
+    if zero.offload_param == "nvme" and not zero.nvme_path:
+        what = "offload_param: nvme needs a folder to write to"
         yield Problem(what=what, where="zero.nvme_path", fix="add zero.nvme_path: a folder on local NVMe")
-    if zero.nvme_path and not used:
-        yield Problem(what="nvme_path is given, but nothing is offloaded to nvme", where="zero.nvme_path", fix="remove it, or use offload_optimizer: nvme")
+    if zero.nvme_path and "nvme" not in (zero.offload_param, zero.offload_optimizer):
+        yield Problem(what="nvme_path is given, but nothing is offloaded to nvme", where="zero.nvme_path", fix="remove it, or use offload_param: nvme")
 
 
 def _optimizer_keys(spec: Spec, draft: Draft) -> Findings:

@@ -1,4 +1,4 @@
-"""A JSON schema's verdict in a user's words: each mistake with its place, its value and the fix."""
+"""What jsonschema finds wrong, in a user's words: each mistake with its place, its value and the fix."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftcore.spec.document import KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import ALIASES, SHORTHANDS, nearest
 from ftcore.spec.yaml_strict import parse_scalar
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
 Schema = dict[str, Any]
 Advise = Callable[[KeyPath, str, Schema], str]
@@ -36,6 +40,19 @@ class Found:
     problem: Problem
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A keyword of the schema that a value fails."""
+
+    path: KeyPath
+    keyword: str
+    limit: Any
+    """What the schema says after the keyword."""
+    value: Any
+    schema: Schema
+    """The part of the schema in which the keyword stands."""
+
+
 @functools.cache
 def load_schema(path: Path) -> Schema:
     """The schema in a file of this package."""
@@ -44,46 +61,51 @@ def load_schema(path: Path) -> Schema:
 
 
 def check_schema(data: Any, schema: Schema, advise: Advise) -> list[Found]:
-    """Every mistake of `data` against `schema`: unknown and refused keys, wrong types, values out of range, missing keys.
-
-    Reads the keywords in KEYWORDS, with the meaning they have in JSON Schema 2020-12, but for one: 1.0 is no integer.
-    The package jsonschema gives the same verdicts (a test compares them), but takes 60 ms to import.
-    """
-    return list(_check(data, schema, (), advise))
-
-
-def _check(value: Any, schema: Schema, path: KeyPath, advise: Advise) -> Iterator[Found]:
-    if "x-refused" in schema:
-        yield Found(path, Problem(what=schema["x-refused"], fix=schema.get("x-fix", "remove it")))
-        return
-    for keyword, fails in _ASSERTIONS.items():
-        if keyword in schema and fails(value, schema[keyword]):
-            yield Found(path, _problem(keyword, schema[keyword], value, path))
-            # One verdict a value: what has the wrong type is out of range as well.
-            return
-    if isinstance(value, dict):
-        yield from _check_keys(value, schema, path, advise)
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _check(item, schema.get("items", {}), (*path, position), advise)
+    """Every mistake of `data` against `schema`, by path: unknown and refused keys, wrong types, values out of range, missing keys."""
+    found: dict[KeyPath, Found] = {}
+    # One verdict a value: what has the wrong type is out of range as well.
+    for failed in sorted(_failures(data, schema), key=lambda failed: (failed.path, failed.keyword != "type")):
+        for item in _mistakes(failed, advise):
+            found.setdefault(item.path, item)
+    return list(found.values())
 
 
-def _check_keys(value: dict[str, Any], schema: Schema, path: KeyPath, advise: Advise) -> Iterator[Found]:
-    for name in schema.get("required", []):
-        if name not in value:
-            missing = dotted((*path, name))
-            short = f".{SHORTHANDS[missing]}" if missing in SHORTHANDS else ""
-            yield Found((*path, name), Problem(what="missing", fix=f"add `{missing}{short}`"))
-    known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-    for key, inner in value.items():
-        here = (*path, key)
-        if key in known:
-            yield from _check(inner, known[key], here, advise)
-        elif others is not False:
-            yield from _check(inner, others, here, advise)
-        else:
-            yield Found(here, Problem(what=f"unknown key `{key}`", fix=advise(path, key, schema)))
-            yield from _keys_of_unknown(inner, here, advise)
+def _failures(data: Any, schema: Schema) -> Iterator[_Failed]:
+    error: Any
+    for error in _strict_validator()(schema).iter_errors(data):
+        yield _Failed(tuple(error.absolute_path), error.validator, error.validator_value, error.instance, error.schema)
+
+
+@functools.cache
+def _strict_validator() -> type[Validator]:
+    """JSON Schema 2020-12 with two changes: 1.0 is no integer, and the keyword `x-refused` refuses every value, for the reason that it gives."""
+    # Not at the top of the file: `ftlaunch --help` and `ftlaunch --resume` check no spec.
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import Draft202012Validator, extend
+
+    def refuse(_validator: Validator, reason: str, _value: Any, _schema: Schema) -> Iterator[ValidationError]:
+        yield ValidationError(reason)
+
+    strict = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool))
+    validator: type[Validator] = extend(Draft202012Validator, validators={"x-refused": refuse}, type_checker=strict)  # type: ignore[no-untyped-call]
+    return validator
+
+
+def _mistakes(failed: _Failed, advise: Advise) -> Iterator[Found]:
+    """The mistakes behind a failure: of each key that is missing or unknown, where it is about the keys of a section, else of its value."""
+    if failed.keyword == "required":
+        for name in failed.limit:
+            if name not in failed.value:
+                missing = dotted((*failed.path, name))
+                short = f".{SHORTHANDS[missing]}" if missing in SHORTHANDS else ""
+                yield Found((*failed.path, name), Problem(what="missing", fix=f"add `{missing}{short}`"))
+    elif failed.keyword == "additionalProperties":
+        for key, inner in failed.value.items():
+            if key not in failed.schema["properties"]:
+                yield Found((*failed.path, key), Problem(what=f"unknown key `{key}`", fix=advise(failed.path, key, failed.schema)))
+                yield from _keys_of_unknown(inner, (*failed.path, key), advise)
+    else:
+        yield Found(failed.path, WORDINGS[failed.keyword](failed))
 
 
 def _keys_of_unknown(value: Any, path: KeyPath, advise: Advise) -> Iterator[Found]:
@@ -100,51 +122,35 @@ def advise_from_schema(_: KeyPath, key: str, schema: Schema) -> str:
     return nearest(key, choices) if choices else ""
 
 
-def _is(kind: str, value: Any) -> bool:
-    """Whether a value is of a JSON Schema type."""
-    if kind == "null":
-        return value is None
-    if kind in ("integer", "number"):
-        return isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
-    return isinstance(value, {"object": dict, "array": list, "string": str, "boolean": bool}[kind])
+def _wrong_type(failed: _Failed) -> Problem:
+    kinds = [kind for kind in (failed.limit if isinstance(failed.limit, list) else [failed.limit]) if kind != "null"]
+    what = f"{' or '.join(_KINDS[kind] for kind in kinds)} expected, got {describe(failed.value)}"
+    return Problem(what=what, fix=_type_fix(kinds[0], failed.value, failed.path))
 
 
-def _is_number(value: Any) -> bool:
-    return _is("number", value)
+def _no_choice(failed: _Failed) -> Problem:
+    choices = [str(choice) for choice in failed.limit if choice is not None]
+    note = ALIASES.get(str(failed.value), "")
+    fix = note[1:] if note.startswith("=") else nearest(str(failed.value), choices)
+    return Problem(what=f"one of {', '.join(choices)} expected, got {describe(failed.value)}", fix=fix)
 
 
-_ASSERTIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "type": lambda value, kinds: not any(_is(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
-    "enum": lambda value, choices: value not in choices,
-    "minimum": lambda value, limit: _is_number(value) and value < limit,
-    "maximum": lambda value, limit: _is_number(value) and value > limit,
-    "exclusiveMinimum": lambda value, limit: _is_number(value) and value <= limit,
-    "exclusiveMaximum": lambda value, limit: _is_number(value) and value >= limit,
-    "minLength": lambda value, limit: isinstance(value, str) and len(value) < limit,
-    "uniqueItems": lambda value, wanted: wanted and isinstance(value, list) and any(item in value[:position] for position, item in enumerate(value)),
+def _out_of_range(bound: str) -> Callable[[_Failed], Problem]:
+    return lambda failed: Problem(what=f"{describe(failed.value)} is out of range", fix=f"give {bound} {failed.limit}")
+
+
+WORDINGS: dict[str, Callable[[_Failed], Problem]] = {
+    "type": _wrong_type,
+    "enum": _no_choice,
+    "minimum": _out_of_range("at least"),
+    "maximum": _out_of_range("at most"),
+    "exclusiveMinimum": _out_of_range("more than"),
+    "exclusiveMaximum": _out_of_range("less than"),
+    "minLength": lambda _: Problem(what="it is empty", fix="give a value, or leave the key out"),
+    "uniqueItems": lambda _: Problem(what="the list names one thing twice", fix="name each once"),
+    "x-refused": lambda failed: Problem(what=failed.limit, fix=failed.schema["x-fix"]),
 }
-"""Keyword -> whether a value fails it; every assertion but `type` and `enum` looks at values of its own type only."""
-
-_ANNOTATIONS = {"$schema", "title", "description", "default", "x-refused", "x-fix", "x-stages"}
-KEYWORDS = {*_ASSERTIONS, *_ANNOTATIONS, "properties", "additionalProperties", "required", "items"}
-
-
-def _problem(keyword: str, limit: Any, value: Any, path: KeyPath) -> Problem:
-    """A failed assertion in plain words."""
-    shown = describe(value)
-    if keyword == "type":
-        kinds = [kind for kind in (limit if isinstance(limit, list) else [limit]) if kind != "null"]
-        return Problem(what=f"{' or '.join(_KINDS[kind] for kind in kinds)} expected, got {shown}", fix=_type_fix(kinds[0], value, path))
-    if keyword == "enum":
-        choices = [str(choice) for choice in limit if choice is not None]
-        note = ALIASES.get(str(value), "")
-        return Problem(what=f"one of {', '.join(choices)} expected, got {shown}", fix=note[1:] if note.startswith("=") else nearest(str(value), choices))
-    bounds = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than", "exclusiveMaximum": "less than"}
-    if keyword in bounds:
-        return Problem(what=f"{shown} is out of range", fix=f"give {bounds[keyword]} {limit}")
-    if keyword == "minLength":
-        return Problem(what="it is empty", fix="give a value, or leave the key out")
-    return Problem(what="the list names one thing twice", fix="name each once")
+"""Keyword -> what is said of a value that fails it. The schemas use no others, but for those about the keys of a section."""
 
 
 def _type_fix(kind: str, value: Any, path: KeyPath) -> str:
@@ -171,4 +177,10 @@ def _number_fix(kind: str, text: str) -> str:
     plain = text.replace("_", "").replace(",", "").strip()
     if plain.isdigit():
         plain = plain.lstrip("0") or "0"
-    return f"write {plain}, without quotes" if _is(kind, parse_scalar(plain)) else f"give {_KINDS[kind]}"
+    return f"write {plain}, without quotes" if _reads_as(kind, plain) else f"give {_KINDS[kind]}"
+
+
+def _reads_as(kind: str, text: str) -> bool:
+    """Whether a text, unquoted, is a number of this kind."""
+    value = parse_scalar(text)
+    return isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)

@@ -56,4 +56,6 @@ class Cursor:
                 fix="put the data back as it was, or start a new run",
             )
         if seed != self.order_seed:
-            raise CheckpointError(f"train.seed is {seed}, the checkpoint was written with {self.order_seed}", where="train.seed", fix="resume with the same seed")
+            raise CheckpointError(
+                f"train.seed is {seed}, the checkpoint was written with {self.order_seed}", where="train.seed", fix="resume with the same seed"
+            )

@@ -29,6 +29,12 @@ class Plan:
     samples: int
     dropped: dict[str, int] = field(default_factory=dict)
     """Reason -> rows."""
+    truncated: int
+    """Rows cut to data.max_length."""
+    tokens_read: int
+    """Tokens of all rows: `tokens` + `dropped_tokens`."""
+    dropped_tokens: int
+    """Tokens of dropped rows, and those cut off."""
     tokens: int
     supervised_tokens: int
     epochs: float
@@ -61,7 +67,9 @@ class Plan:
             ("ranks", f"{self.world_size}, ZeRO stage {self.zero_stage}"),
             ("rows read", f"{self.rows:,}"),
             ("rows dropped", dropped),
+            ("rows truncated", f"{self.truncated:,}"),
             ("samples", f"{self.samples:,}"),
+            ("tokens read", f"{self.tokens_read:,} = {self.tokens:,} trained on + {self.dropped_tokens:,} dropped or cut off"),
             ("tokens an epoch", f"{self.tokens:,}"),
             ("supervised tokens an epoch", f"{self.supervised_tokens:,} ({self.supervised_tokens / max(1, self.tokens):.1%})"),
             ("epochs", f"{self.epochs:g}"),
@@ -73,7 +81,8 @@ class Plan:
             ("cost imbalance of the ranks", f"{self.cost_imbalance:.3f}"),
             ("evaluation samples", f"{self.eval_samples:,} with {self.eval_supervised_tokens:,} supervised tokens"),
         ]
-        note = "" if self.counted_updates == self.total_updates else f"\nMicro-steps, fillers, fill and imbalance are of the first {self.counted_updates} updates.\n"
+        note = f"\nMicro-steps, fillers, fill and imbalance are of the first {self.counted_updates} updates.\n"
+        note = note if self.counted_updates < self.total_updates else ""
         return "\n".join(f"{name + ':':<30}{value}" for name, value in rows) + "\n" + note
 
 
@@ -103,6 +112,9 @@ def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: SampleSet | 
         rows=prepared_set.rows,
         samples=len(train),
         dropped=dict(prepared_set.dropped),
+        truncated=prepared_set.truncated,
+        tokens_read=prepared_set.tokens + prepared_set.dropped_tokens,
+        dropped_tokens=prepared_set.dropped_tokens,
         tokens=int(train.lengths.sum(dtype=np.int64)),
         supervised_tokens=int(train.supervised.sum(dtype=np.int64)),
         epochs=round(sequence.epochs, 4),

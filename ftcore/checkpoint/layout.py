@@ -26,6 +26,7 @@ def partial_path(checkpoints: Path, update: int) -> Path:
 
 
 def rank_path(checkpoint: Path, rank: int) -> Path:
+    """Where one rank's files lie in a checkpoint."""
     return checkpoint / f"rank_{rank}"
 
 

@@ -19,7 +19,7 @@ from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks, gather_objects
 from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
-from ftcore.engine_state import prepare_state, publish_masters, slices_to_load, trained_shapes, optimizer_state
+from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, slices_to_load, trained_shapes
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.sections import Spec
 
@@ -65,18 +65,21 @@ def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource)
     manifest, where = found.manifest, str(found.path)
     if manifest.base["digest"] != base.digest:
         raise CheckpointError(
-            f"the checkpoint belongs to base model {manifest.base['name']} with digest {manifest.base['digest'][:12]}, the model now has {base.digest[:12]}",
+            f"the checkpoint belongs to base model {manifest.base['name']} with digest {manifest.base['digest'][:12]}, "
+            f"the model now has {base.digest[:12]}",
             where=where,
             fix="put the base model back as it was, or start a new run",
         )
     if manifest.optimizer != spec.optimizer.type:
-        raise CheckpointError(f"the checkpoint holds {manifest.optimizer} state, the spec says {spec.optimizer.type}", where=where, fix="use the same optimizer")
+        held = f"the checkpoint holds {manifest.optimizer} state, the spec says {spec.optimizer.type}"
+        raise CheckpointError(held, where=where, fix="use the same optimizer")
     saved = {name: tuple(shape) for name, shape in manifest.parameters.items()}
     now = trained_shapes(engine)
     different = sorted(name for name in saved.keys() | now.keys() if saved.get(name) != now.get(name))
     if different:
         raise CheckpointError(
-            f"{len(different)} trained parameters differ from the checkpoint's, the first is {different[0]}: {saved.get(different[0])} saved, {now.get(different[0])} now",
+            f"{len(different)} trained parameters differ from the checkpoint's, the first is {different[0]}: "
+            f"{saved.get(different[0])} saved, {now.get(different[0])} now",
             where=where,
             fix="resume with the method the run was started with",
         )

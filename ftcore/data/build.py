@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -137,7 +138,7 @@ def _counts(kept: Kept, rows: int) -> Counts:
 def _tokenised(records: Sequence[Record], model: ModelSource) -> Iterator[tuple[Sequence[Record], list[Tokens | DataError]]]:
     chunks = [records[start : start + CHUNK_ROWS] for start in range(0, len(records), CHUNK_ROWS)]
     make = partial(make_tokenise, model.path, model.trust_remote_code)
-    yield from zip(chunks, tokenise_chunks(chunks, make, processes_for(len(records))), strict=True)
+    yield from zip(chunks, tokenise_chunks(chunks, make, processes_for(len(records), os.cpu_count() or 1)), strict=True)
 
 
 def make_tokenise(path: str, trust_remote_code: bool) -> Tokenise:

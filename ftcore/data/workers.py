@@ -22,9 +22,9 @@ _made: list[Tokenise] = []
 _make: list[MakeTokenise] = []
 
 
-def processes_for(rows: int) -> int:
-    """How many processes a file of `rows` rows is worth: 1 means this one."""
-    return max(1, min(rows // ROWS_A_PROCESS, os.cpu_count() or 1, MOST_PROCESSES))
+def processes_for(rows: int, cores: int) -> int:
+    """How many processes a file of `rows` rows is worth on `cores` cores: 1 means this one."""
+    return max(1, min(rows // ROWS_A_PROCESS, cores, MOST_PROCESSES))
 
 
 def tokenise_chunks(chunks: Sequence[Sequence[Record]], make: MakeTokenise, processes: int) -> Iterator[list[Tokens | DataError]]:

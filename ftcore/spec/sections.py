@@ -125,11 +125,11 @@ class ZeroSection:
     stage: int = 2
     """DeepSpeed ZeRO stage 0-3."""
     offload_optimizer: str = "none"
-    """none, cpu or nvme."""
+    """none or cpu; nvme is refused, since its state can't be saved yet."""
     offload_param: str = "none"
     """none, cpu or nvme (stage 3)."""
     nvme_path: str = ""
-    """Folder on local NVMe; needed by nvme offload."""
+    """Folder on local NVMe; needed by offload_param: nvme."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """DeepSpeed keys merged over the preset, as in a DeepSpeed JSON."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ftcore.batch.collate import collate
@@ -9,8 +10,6 @@ from ftcore.data.cache import Sample
 from ftcore.engine import Engine
 from ftcore.spec.errors import TrainingError
 from ftcore.train.loss import supervised_logits
-
-import numpy as np
 
 PROBE_LENGTHS = (5, 7)
 

@@ -42,7 +42,7 @@ class Trainer:
 
     def __init__(self, engine: Engine, job: Job, cursor: Cursor) -> None:
         self.engine, self.job, self.cursor = engine, job, cursor
-        self._saved_update = cursor.next_update if cursor.next_update else None
+        self._saved_update = cursor.next_update or None
         ranks, run_dir = engine.ranks, job.run_dir
         self._metrics = MetricsWriter(run_dir.metrics, next_update=cursor.next_update) if ranks.is_first else None
         self._rank_metrics = MetricsWriter(run_dir.rank_metrics(ranks.rank), next_update=cursor.next_update)
@@ -131,7 +131,8 @@ class Trainer:
             }
             self._metrics.write(record)
             emit("update", **record)
-        mine = {"update": done, "tokens": sum(batch.tokens for batch in batches), "micro_steps": len(batches), "peak_memory_bytes": peak_memory_bytes(), **seconds}
+        mine = {"update": done, "tokens": sum(batch.tokens for batch in batches), "micro_steps": len(batches)}
+        mine |= {"peak_memory_bytes": peak_memory_bytes(), **seconds}
         if spec.logging.log_samples:
             mine["samples"] = [part.tolist() for part in self._mine]
         self._rank_metrics.write(mine)

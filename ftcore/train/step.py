@@ -46,8 +46,8 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], *, supervised_toke
     weight = ranks.world_size / supervised_tokens
     loss_sum, labels = 0.0, 0
     clock = time.perf_counter()
-    for index, batch in enumerate(batches):
-        batch = batch.to(ranks.device)
+    for index, held in enumerate(batches):
+        batch = held.to(ranks.device)
         loss = token_loss_sum(engine.deepspeed, batch)
         clock = _charge(seconds, "forward", clock)
         engine.backward(loss, weight=weight, last=index == len(batches) - 1)
@@ -56,11 +56,11 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], *, supervised_toke
         clock = _charge(seconds, "backward", clock)
     total, counted = sum_over_ranks([loss_sum, labels], ranks)
     if check_count and int(counted) != supervised_tokens:
-        raise TrainingError(
-            f"the ranks hold {int(counted)} supervised tokens, the plan says {supervised_tokens}", where="update", fix="delete the data cache and run again; then report it"
-        )
+        found = f"the ranks hold {int(counted)} supervised tokens, the plan says {supervised_tokens}"
+        raise TrainingError(found, where="update", fix="delete the data cache and run again; then report it")
     if not math.isfinite(total):
-        raise TrainingError(f"the loss is {total}; no parameter was changed", where="loss", fix="lower optimizer.learning_rate or look at the samples named in events.jsonl")
+        fix = "lower optimizer.learning_rate or look at the samples named in events.jsonl"
+        raise TrainingError(f"the loss is {total}; no parameter was changed", where="loss", fix=fix)
     norm = _checked_step(engine, learning_rate)
     _charge(seconds, "step", clock)
     return UpdateResult(loss=total / supervised_tokens, grad_norm=norm, seconds=seconds)

@@ -39,7 +39,8 @@ def kill_all(launcher: psutil.Popen, until: Callable[[], bool]) -> None:
 def final_state(run: Path) -> dict[str, bytes]:
     """Every tensor of the last checkpoint, by rank and name, as bytes."""
     checkpoint = run / "checkpoints" / f"update_{UPDATES:08d}"
-    return {f"{rank}/{name}": tensor.numpy().tobytes() for rank in (0, 1) for name, tensor in load_file(checkpoint / f"rank_{rank}" / "state.safetensors").items()}
+    tensors = {rank: load_file(checkpoint / f"rank_{rank}" / "state.safetensors") for rank in (0, 1)}
+    return {f"{rank}/{name}": tensor.numpy().tobytes() for rank, held in tensors.items() for name, tensor in held.items()}
 
 
 def consumed(run: Path) -> list[list[list[list[int]]]]:
@@ -68,7 +69,6 @@ def in_save(run: Path, update: int) -> bool:
 def test_resume_after_kill_is_bit_equal(moment: str, unbroken: Path, cli: Cli) -> None:
     run = cli.folder / "run"
     update = random.randrange(4, UPDATES)
-    print(f"killing at {moment}, update {update}")
     launcher = psutil.Popen([cli.program, *OPTIONS, "-o", "run"], cwd=cli.folder, env=cli.environment)
     kill_all(
         launcher,

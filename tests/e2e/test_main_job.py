@@ -8,6 +8,11 @@ from pathlib import Path
 from tests.e2e.conftest import TINY, Cli
 
 ROOT = Path(__file__).parents[2]
+FILES = ("spec.yaml", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl")
+FIELDS = (
+    *("update", "epoch", "loss", "grad_norm", "learning_rate", "supervised_tokens", "tokens", "tokens_per_s", "supervised_tokens_per_s"),
+    *("seconds_data", "seconds_forward", "seconds_backward", "seconds_step", "peak_memory_bytes"),
+)
 FEW = ("--set", "train.max_steps=2")
 
 
@@ -16,15 +21,14 @@ def test_hosts_and_stage_then_export(cli: Cli) -> None:
     done = cli.run("--hosts", str(ROOT / "hostfiles" / "local"), "--zero", "3", "-o", "runs/a", *FEW, *TINY)
     assert done.returncode == 0, done.stderr
     run = cli.folder / "runs" / "a"
-    for name in ("spec.yaml", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl", "logs/attempt_1/rank_0.log"):
+    for name in FILES:
         assert (run / name).is_file(), name
     assert json.loads((run / "ds_config.json").read_text())["zero_optimization"]["stage"] == 3
     resolved = json.loads((run / "resolved.json").read_text())
     assert resolved["sources"]["zero.stage"] == "--zero"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    for name in ("update", "epoch", "loss", "grad_norm", "learning_rate", "supervised_tokens", "tokens", "tokens_per_s", "supervised_tokens_per_s", "peak_memory_bytes"):
+    for name in FIELDS:
         assert last[name] is not None, name
-    assert {f"seconds_{phase}" for phase in ("data", "forward", "backward", "step")} <= last.keys()
     exported = cli.run("export", "runs/a", "--to", "out")
     assert exported.returncode == 0, exported.stderr
     assert (cli.folder / "out" / "model.safetensors").is_file() and (cli.folder / "out" / "tokenizer.json").is_file()
@@ -49,7 +53,8 @@ def test_remote_hosts_are_not_there_yet(cli: Cli) -> None:
 
 def test_a_rank_that_fails_is_named(cli: Cli) -> None:
     """A learning rate that blows up: status 6, the reason, no traceback of ours, the earlier checkpoint usable."""
-    done = cli.run("-o", "run", *TINY, "--set", "optimizer.learning_rate=100", "--set", "optimizer.max_grad_norm=0", "--set", "train.max_steps=20", "--set", "optimizer.type=sgd")
+    blows_up = ("optimizer.learning_rate=100", "optimizer.max_grad_norm=0", "train.max_steps=20", "optimizer.type=sgd")
+    done = cli.run("-o", "run", *TINY, *blows_up)
     assert done.returncode == 6, (done.returncode, done.stderr)
     assert "no parameter was changed" in done.stderr and "Traceback" not in done.stderr
     events = [json.loads(line) for line in (cli.folder / "run" / "events.jsonl").read_text().splitlines()]

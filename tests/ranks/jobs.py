@@ -10,13 +10,11 @@ from typing import Any
 import torch
 
 from ftcore import dist
-from ftcore.batch.cursor import Cursor
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine import Engine
-from ftcore.engine_fields import MASTER
 from ftcore.engine_fields import MASTER
 from ftcore.engine_state import optimizer_state, owned_slices
 from ftcore.run import build_engine, restore

@@ -22,7 +22,14 @@ from ftcore.spec.sections import (
 
 
 def make_spec(
-    stage: int, *, optimizer: OptimizerSection | None = None, budget: int = 80, updates: int = 20, precision: str = "fp32", method: str = "full", save_steps: int = 0
+    stage: int,
+    *,
+    optimizer: OptimizerSection | None = None,
+    budget: int = 80,
+    updates: int = 20,
+    precision: str = "fp32",
+    method: str = "full",
+    save_steps: int = 0,
 ) -> Spec:
     """A spec of the small model that keeps every checkpoint and writes down sample ids."""
     return Spec(

@@ -57,7 +57,7 @@ def cut_in_half(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage, file, reason",
+    ("damage", "file", "reason"),
     [
         (cut_in_half, "rank_1/state.safetensors", "the manifest says"),
         (flip_a_bit, "rank_0/state.safetensors", "its sha256 differs"),
@@ -161,7 +161,7 @@ def load_as(rank: int, world_size: int, folder: str, spec: Spec, source: ModelSo
 
 
 @pytest.mark.parametrize(
-    "spec, change, message",
+    ("spec", "change", "message"),
     [
         (SPEC, {"digest": "other"}, "the checkpoint belongs to base model"),
         (make_spec(2, method="lora"), {}, "trained parameters differ from the checkpoint's"),

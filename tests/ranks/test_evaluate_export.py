@@ -19,8 +19,8 @@ from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
 from ftcore.train.evaluate import evaluate
-from ftcore.train.loss import supervised_logits
 from ftcore.train.loop import Trainer
+from ftcore.train.loss import supervised_logits
 from tests.ranks.jobs import make_job, make_run
 from tests.ranks.pool import RankPool
 from tests.ranks.reference import train_reference
@@ -42,7 +42,7 @@ def evaluate_split(rank: int, world_size: int, folder: str, stage: int, source: 
     return [(one.loss, one.tokens) for one in scored]
 
 
-@pytest.mark.parametrize("world_size, stage", [(1, 0), (2, 3), (4, 2)])
+@pytest.mark.parametrize(("world_size", "stage"), [(1, 0), (2, 3), (4, 2)])
 def test_evaluation_loss_is_per_token_over_everything(world_size: int, stage: int, pool: RankPool, small: Small, tmp_path: Path) -> None:
     """K01: any number of ranks and any budget give the loss of the pooled rows."""
     source, path = small
@@ -110,7 +110,7 @@ def lora_shapes() -> dict[int, dict[str, list[int]]]:
 
 
 @pytest.mark.parametrize(
-    "stage, method, form", [(3, "full", "auto"), (0, "full", "hf"), (2, "lora", "auto"), (3, "lora", "auto"), (3, "lora", "merged")]
+    ("stage", "method", "form"), [(3, "full", "auto"), (0, "full", "hf"), (2, "lora", "auto"), (3, "lora", "auto"), (3, "lora", "merged")]
 )
 def test_export_gives_the_engines_logits(
     stage: int, method: str, form: str, pool: RankPool, small: Small, tmp_path: Path, lora_shapes: dict[int, dict[str, list[int]]]

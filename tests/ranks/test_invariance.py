@@ -36,8 +36,9 @@ def references(small: tuple[ModelSource, str]) -> dict[str, tuple[Curve, Curve]]
     for name, section in OPTIMIZERS.items():
         spec = make_spec(0, optimizer=section, budget=BUDGETS[0], updates=UPDATES)
         sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
-        windows = [sequence.window(update).sample_ids.tolist() for update in range(UPDATES)]
-        rates = [section.learning_rate * learning_rate_factor(spec.schedule, update, UPDATES) for update in range(UPDATES)]
+        updates = range(UPDATES)
+        windows = [sequence.window(update).sample_ids.tolist() for update in updates]
+        rates = [section.learning_rate * learning_rate_factor(spec.schedule, update, UPDATES) for update in updates]
         curves[name] = tuple(train_reference(source.path, samples, windows, rates, section, dtype) for dtype in (torch.float32, torch.float64))
     return curves
 
@@ -48,7 +49,8 @@ def test_split_invariance(
     world_size: int, stage: int, pool: RankPool, small: tuple[ModelSource, str], references: dict[str, tuple[Curve, Curve]], tmp_path: Path
 ) -> None:
     combinations = [(optimizer, budget) for optimizer in OPTIMIZERS for budget in BUDGETS]
-    runs = [(str(tmp_path / f"{optimizer}-{budget}"), make_spec(stage, optimizer=OPTIMIZERS[optimizer], budget=budget, updates=UPDATES)) for optimizer, budget in combinations]
+    specs = [make_spec(stage, optimizer=OPTIMIZERS[optimizer], budget=budget, updates=UPDATES) for optimizer, budget in combinations]
+    runs = [(str(tmp_path / str(index)), spec) for index, spec in enumerate(specs)]
     results = pool.run(train_runs, world_size, runs, *small, logs=tmp_path / "logs")
     for index, (optimizer, budget) in enumerate(combinations):
         single, double = references[optimizer]

@@ -39,7 +39,7 @@ def assert_equal_state(one: TrainedRank, other: TrainedRank) -> None:
 
 
 @pytest.mark.parametrize(
-    "stage, precision, method, optimizer",
+    ("stage", "precision", "method", "optimizer"),
     [
         (0, "fp32", "full", None),
         (1, "fp32", "full", None),
@@ -65,8 +65,15 @@ def test_resume_is_bit_equal(stage: int, precision: str, method: str, optimizer:
 
 
 @pytest.mark.parametrize(
-    "before, after, method",
-    [((2, 2), (1, 1), "full"), ((2, 1), (3, 4), "full"), ((3, 2), (2, 4), "full"), ((3, 4), (0, 1), "full"), ((0, 2), (3, 2), "full"), ((3, 2), (2, 1), "lora")],
+    ("before", "after", "method"),
+    [
+        ((2, 2), (1, 1), "full"),
+        ((2, 1), (3, 4), "full"),
+        ((3, 2), (2, 4), "full"),
+        ((3, 4), (0, 1), "full"),
+        ((0, 2), (3, 2), "full"),
+        ((3, 2), (2, 1), "lora"),
+    ],
 )
 def test_resume_elsewhere(before: tuple[int, int], after: tuple[int, int], method: str, pool: RankPool, small: Small, tmp_path: Path) -> None:
     """Stage and ranks may change: same samples, same losses (fp32)."""
@@ -92,7 +99,10 @@ def ids(ranks: list[TrainedRank], update: int) -> list[int]:
     return sorted(sample for rank in ranks for part in rank.samples.get(update, []) for sample in part)
 
 
-@pytest.mark.parametrize("stage, offloads", [(1, {"offload_optimizer": "cpu"}), (2, {"offload_optimizer": "cpu"}), (3, {"offload_optimizer": "cpu", "offload_param": "cpu"})])
+OPTIMIZER_ON_CPU = {"offload_optimizer": "cpu"}
+
+
+@pytest.mark.parametrize(("stage", "offloads"), [(1, OPTIMIZER_ON_CPU), (2, OPTIMIZER_ON_CPU), (3, OPTIMIZER_ON_CPU | {"offload_param": "cpu"})])
 def test_resume_with_offload_is_bit_equal(stage: int, offloads: dict[str, str], pool: RankPool, small: Small, tmp_path: Path) -> None:
     spec = with_section(make_spec(stage, updates=UPDATES, precision="bf16", save_steps=SAVED), "zero", **offloads)
     whole = unbroken(pool, small, spec, 2, tmp_path / "whole")

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ftcore.data import workers
 from ftcore.data.build import cache_key, make_tokenise, prepare_set
 from ftcore.data.cache import SampleSet
 from ftcore.data.fields import to_records
@@ -186,7 +185,8 @@ def test_damaged_cache_is_made_anew(damage: str, tiny: ModelSource, tmp_path: Pa
 
 def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nfrom ftcore.data.build import prepare_set\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.test_build import section\n"
+        "from pathlib import Path\nfrom ftcore.data.build import prepare_set\nfrom ftcore.data.prepared import ModelSource\n"
+        "from tests.unit.test_build import section\n"
         f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
         f"print(prepare_set('train', section('builtin:extraction/eval'), source, Path({str(tmp_path)!r})))"
     )
@@ -213,9 +213,9 @@ def test_errors_survive_the_way_from_a_process() -> None:
     assert pickle.loads(pickle.dumps(error)).problems == error.problems
 
 
-def test_processes_only_for_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: 64)
-    assert [processes_for(rows) for rows in (1, 49_999, 50_000, 10_000_000)] == [1, 1, 2, 16]
+def test_processes_only_for_very_many_rows() -> None:
+    assert [processes_for(rows, 64) for rows in (1, 49_999, 50_000, 10_000_000)] == [1, 1, 2, 16]
+    assert processes_for(10_000_000, 2) == 2
 
 
 def test_no_evaluation_data(tiny: ModelSource, tmp_path: Path) -> None:

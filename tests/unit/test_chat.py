@@ -86,8 +86,8 @@ def test_refused_rows_name_the_roles(backend: Any, template: str, turns: tuple[s
 
 def test_template_that_rewrites_earlier_turns(backend: Any) -> None:
     drops = (
-        "{% for m in messages %}{% if loop.last or m['role'] == 'user' %}<|im_start|>{{ m['content'] }}{{ '<|im_end|>' }}{% else %}(gone){% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>{% endif %}"
+        "{% for m in messages %}{% if loop.last or m['role'] == 'user' %}<|im_start|>{{ m['content'] }}{{ '<|im_end|>' }}{% else %}(gone){% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
     )
     assert answers(render(backend, drops, talk("u a", "a b"))) == ["b<|im_end|>"]
     assert "renders message 2 or those before it differently" in refused(backend, drops, talk("u a", "a b", "u c", "a d"))

@@ -50,9 +50,8 @@ def model():  # type: ignore[no-untyped-def]
     from ftcore import attention
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, attn_implementation=attention.NAME
-    )
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, attn_implementation=attention.NAME, **heads)
     return LlamaForCausalLM(config).eval()
 
 

@@ -27,7 +27,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "stage2_offload": {"zero": {"stage": 2, "offload_optimizer": "cpu"}},
     "stage3_offload": {"zero": {"stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"}},
     "stage3_offload_optimizer": {"zero": {"stage": 3, "offload_optimizer": "cpu"}},
-    "stage3_nvme": {"zero": {"stage": 3, "offload_optimizer": "nvme", "offload_param": "nvme", "nvme_path": "/nvme"}},
+    "stage3_nvme": {"zero": {"stage": 3, "offload_param": "nvme", "nvme_path": "/nvme"}},
     "stage3_nvme_optimizer": {"zero": {"stage": 3, "offload_optimizer": "cpu", "offload_param": "nvme", "nvme_path": "/nvme"}},
     "stage2_overrides": {"zero": {"overrides": {"steps_per_print": 10, "zero_optimization": {"overlap_comm": True}, "comms_logger": {"enabled": True}}}},
 }

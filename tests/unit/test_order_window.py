@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -45,9 +46,9 @@ def test_every_sample_once_an_epoch(samples: int, size: int, epochs: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "rows, micro, accumulation, ranks, epochs, steps",
+    ("rows", "micro", "accumulation", "ranks", "epochs", "steps"),
     [
-        tuple(int(value.split()[0]) for value in line.split("\t")[:5] + [line.split("\t")[6]])
+        tuple(int(value.split()[0]) for value in [*line.split("\t")[:5], line.split("\t")[6]])
         for line in (CASES / "step_counts.tsv").read_text().splitlines()
         if line and not line.startswith("#")
     ],
@@ -77,7 +78,7 @@ def test_token_windows_are_full_but_never_over(lengths: list[int], limit: int) -
     array = np.asarray(lengths, dtype=np.int32)
     bounds = bounds_by_tokens(array, limit)
     assert bounds[0] == 0 and bounds[-1] == len(lengths) and (np.diff(bounds) > 0).all()
-    totals = [int(array[a:b].sum()) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    totals = [int(array[a:b].sum()) for a, b in itertools.pairwise(bounds)]
     assert max(totals) <= limit
     for index, total in enumerate(totals[:-1]):
         assert total + lengths[bounds[index + 1]] > limit

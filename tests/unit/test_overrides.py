@@ -59,6 +59,8 @@ def problems_of(tmp_path: Path, overrides: dict[str, Any], stage: int = 2, slots
         ({"zero_optimization": {"offload_param": {"pin_memory": False}}}, 3, "zero_optimization.offload_param", "zero.offload_param is none"),
         ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, 3, "zero_optimization.offload_optimizer.device", "use zero.offload_optimizer"),
         ({"zero_optimization": {"offload_optimizer": {"super_offload": True}}}, 3, "zero_optimization.offload_optimizer.super_offload", "compiled Adam"),
+        ({"zero_optimization": {"offload_optimizer": {"pipeline_read": True}}}, 3, "zero_optimization.offload_optimizer.pipeline_read", "state on NVMe"),
+        ({"zero_optimization": {"offload_optimizer": {}}}, 3, "zero_optimization.offload_optimizer", "set zero.offload_optimizer: cpu, or remove it"),
         ({"zero_optimization": {"reduce_scatter": False}}, 3, "zero_optimization.reduce_scatter", "scales gradients"),
         ({"zero_optimization": {"zero_hpz_partition_size": 3}}, 3, "zero_optimization.zero_hpz_partition_size", "use a divisor of 2: 1, 2"),
         ({"zero_optimization": {"zero_hpz_partition_size": 0}}, 3, "zero_optimization.zero_hpz_partition_size", "at least 1"),

@@ -9,7 +9,7 @@ from ftcore.train.schedule import learning_rate_factor, warmup_updates
 
 
 @pytest.mark.parametrize(
-    "schedule, update, total, factor",
+    ("schedule", "update", "total", "factor"),
     [
         (ScheduleSection(lr_scheduler_type="linear"), 0, 100, 1.0),
         (ScheduleSection(lr_scheduler_type="linear"), 50, 100, 0.5),

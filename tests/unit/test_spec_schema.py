@@ -1,4 +1,4 @@
-"""The JSON schema of a spec against the dataclasses, against jsonschema, and its advice on unknown keys."""
+"""The JSON schema of a spec against the dataclasses, what is said of data that fails a schema, and the advice on unknown keys."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
 from ftcore.spec import sections
+from ftcore.spec.document import dotted
 from ftcore.spec.names import ALIASES, COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
 from launcher.override_rules import DS_SCHEMA
-from launcher.schema_check import KEYWORDS, advise_from_schema, check_schema, load_schema
-from launcher.validate import SPEC_SCHEMA
+from launcher.schema_check import WORDINGS, advise_from_schema, check_schema, load_schema
+from launcher.validate import SPEC_SCHEMA, partial_spec
 
 SCHEMA = load_schema(SPEC_SCHEMA)
+_OF_SECTIONS = {"properties", "additionalProperties", "required", "items"}
+_ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages"}
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 
 
@@ -70,11 +73,12 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", [SPEC_SCHEMA, DS_SCHEMA], ids=lambda path: path.name)
-def test_schema_is_valid_and_uses_known_keywords_only(path: Any) -> None:
+def test_schema_is_valid_and_every_keyword_has_a_wording(path: Any) -> None:
     schema = load_schema(path)
     Draft202012Validator.check_schema(schema)
     for inner in _subschemas(schema):
-        assert set(inner) <= KEYWORDS
+        assert set(inner) <= {*WORDINGS, *_OF_SECTIONS, *_ANNOTATIONS}
+        assert ("x-refused" in inner) == ("x-fix" in inner)
         if inner.get("type") == "object" and "properties" in inner:
             assert inner["additionalProperties"] is False
 
@@ -106,19 +110,36 @@ def _specs(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=300, deadline=None)
 @given(_specs())
-def test_verdicts_are_those_of_jsonschema(spec: dict[str, Any]) -> None:
-    """The same values are found wrong; an error of a list or a section may be told at the value or at its key."""
-    ours = {item.path for item in check_schema(spec, SCHEMA, lambda *_: "")}
-    theirs: set[tuple[Any, ...]] = set()
-    for error in Draft202012Validator(SCHEMA).iter_errors(spec):
-        path = tuple(error.absolute_path)
-        if error.validator == "additionalProperties":
-            theirs |= {(*path, key) for key in error.instance if key not in error.schema["properties"]}
-        elif error.validator == "required":
-            theirs |= {(*path, key) for key in error.validator_value if key not in error.instance}
-        else:
-            theirs.add(path)
-    assert ours == {path for path in theirs if not any(path[:depth] in theirs for depth in range(len(path)))}
+def test_a_spec_without_what_was_found_wrong_is_right(spec: dict[str, Any]) -> None:
+    """Each value is told of once; nothing is left but the empty paths that stand in for missing ones."""
+    paths = [item.path for item in check_schema(spec, SCHEMA, lambda *_: "")]
+    rest = json.loads(json.dumps(dataclasses.asdict(partial_spec(spec, paths))))
+    assert len(set(paths)) == len(paths)
+    assert {error.validator for error in Draft202012Validator(SCHEMA).iter_errors(rest)} <= {"minLength"}
+
+
+def test_problems_come_by_path_with_one_verdict_a_value() -> None:
+    data = {
+        "zero": {"stage": "9", "overrides": [], "offload_param": 3},
+        "model": "gpt2",
+        "train": {"seed": 7.0, "max_steps": True, "zz": 1, "aa": {"lr": 1}},
+        "data": {"train": {"path": "x", "columns": {"d": 1, "b": 2, "a": "", "c": 4}}},
+    }
+    found = {dotted(item.path): item.problem.what for item in check_schema(data, SCHEMA, lambda _, key, __: "a fix" if key in ("zz", "aa") else "")}
+    assert list(found.items()) == [
+        ("data.train.columns.a", "it is empty"),
+        ("data.train.columns.b", "text expected, got number 2"),
+        ("data.train.columns.c", "text expected, got number 4"),
+        ("data.train.columns.d", "text expected, got number 1"),
+        ("model", "a section (keys below it) expected, got text 'gpt2'"),
+        ("train.zz", "unknown key `zz`"),
+        ("train.aa", "unknown key `aa`"),
+        ("train.max_steps", "a whole number expected, got boolean true"),
+        ("train.seed", "a whole number expected, got number 7.0"),
+        ("zero.offload_param", "text expected, got number 3"),
+        ("zero.overrides", "a section (keys below it) expected, got a list"),
+        ("zero.stage", "a whole number expected, got text '9'"),
+    ]
 
 
 @pytest.mark.parametrize(

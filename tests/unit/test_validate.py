@@ -35,8 +35,9 @@ def test_base_is_right(tmp_path: Path) -> None:
         ("batch: {tokens_per_update: 1000}", "batch.tokens_per_update", "raise batch.tokens_per_update to at least 1024"),
         ("zero: {stage: 2, offload_param: cpu}", "zero.offload_param", "needs stage 3"),
         ("zero: {stage: 0, offload_optimizer: cpu}", "zero.offload_optimizer", "stage 1 or higher"),
-        ("zero: {stage: 2, offload_optimizer: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "nvme needs stage 3"),
-        ("zero: {stage: 3, offload_optimizer: nvme, offload_param: nvme}", "zero.nvme_path", "offload_optimizer and offload_param: nvme needs a folder"),
+        ("zero: {stage: 2, offload_optimizer: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "can't be saved yet use offload_optimizer: cpu or none"),
+        ("zero: {stage: 3, offload_optimizer: nvme, offload_param: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "without checkpoints"),
+        ("zero: {stage: 3, offload_optimizer: nvme, offload_param: nvme}", "zero.nvme_path", "offload_param: nvme needs a folder"),
         ("zero: {stage: 3, offload_param: nvme, nvme_path: /etc/passwd}", "zero.nvme_path", "is a file"),
         ("zero: {nvme_path: /nvme}", "zero.nvme_path", "nothing is offloaded"),
         ("zero: {stage: 4}", "zero.stage", "at most 3"),
@@ -128,6 +129,11 @@ def test_mistake_in_a_base_line(tmp_path: Path, line: int, text: str, where: str
     lines[line - 1] = text
     found = problems_of(tmp_path, "\n".join(lines) + "\n")
     assert any(problem.where == where and words in f"{problem.what} {problem.fix}" for problem in found), found
+
+
+def test_optimizer_state_on_nvme_is_one_mistake(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, BASE + "zero: {stage: 3, offload_optimizer: nvme, nvme_path: /nvme}\n")
+    assert [problem.where for problem in found] == ["zero.offload_optimizer"]
 
 
 def test_an_adapter_is_no_model(tmp_path: Path) -> None:

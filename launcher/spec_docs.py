@@ -1,0 +1,70 @@
+"""docs/spec.md from the schema: `python -m launcher.spec_docs > docs/spec.md`; a test fails when the file is stale."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec import errors
+
+SCHEMA = Path(errors.__file__).parent / "spec.schema.json"
+HEAD = """# The spec
+
+Written by `python -m launcher.spec_docs > docs/spec.md`; change ftcore/spec/spec.schema.json instead.
+
+YAML or JSON, one file. Required: `model.model_name_or_path` and `data.train.path`. Relative paths are relative to the folder
+that ftlaunch is called in. Numbers such as `1e-5` are numbers; only `true` and `false` are booleans; unknown keys, duplicate
+keys, anchors and tags are refused. A value comes from, the later the stronger: the default, the spec file, and the command
+line (`--hosts`, `--zero`, `--set KEY=VALUE`).
+"""
+
+
+def render_spec_docs(schema: dict[str, Any]) -> str:
+    """The page: a table a section, one row a key, nested mappings as dotted keys."""
+    parts = [HEAD]
+    for name, section in schema["properties"].items():
+        parts.append(f"\n## {name}\n\n{section['description']}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
+        parts += [_row(key, entry, required) for key, entry, required in _keys(f"{name}.", section, schema)]
+    return "".join(parts)
+
+
+def _keys(prefix: str, section: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, dict[str, Any], bool]]:
+    found: list[tuple[str, dict[str, Any], bool]] = []
+    for key, given in section.get("properties", {}).items():
+        entry = _resolved(given, schema)
+        nested = "properties" in entry
+        found += _keys(f"{prefix}{key}.", entry, schema) if nested else [(prefix + key, entry, key in section.get("required", []))]
+    return found
+
+
+def _resolved(entry: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """`entry` with its `$ref` into the same schema followed, also as one of `anyOf`."""
+    options = [entry, *entry.get("anyOf", [])]
+    reference = next((option["$ref"] for option in options if "$ref" in option), None)
+    if reference is None:
+        return entry
+    target: Any = schema
+    for part in reference.removeprefix("#/").split("/"):
+        target = target[part]
+    return {**target, **entry}
+
+
+def _row(key: str, entry: dict[str, Any], required: bool) -> str:
+    default = "**required**" if required else f"`{json.dumps(entry['default'])}`" if "default" in entry else ""
+    return f"| `{key}` | {_type(entry)} | {default} | {entry.get('description', '')} |\n"
+
+
+def _type(entry: dict[str, Any]) -> str:
+    if "enum" in entry:
+        return " \\| ".join(str(value) for value in entry["enum"] if value is not None)
+    kinds = entry.get("type", [])
+    text = " or ".join(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null")
+    low = entry.get("minimum", entry.get("exclusiveMinimum"))
+    bounds = [f"{'>' if 'exclusiveMinimum' in entry else '≥'} {low}" if low is not None else "", f"≤ {entry['maximum']}" if "maximum" in entry else ""]
+    return " ".join(part for part in (text, *bounds) if part)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_spec_docs(json.loads(SCHEMA.read_text(encoding="utf-8"))))
