@@ -142,7 +142,7 @@ def test_cursor_belongs_to_its_data() -> None:
     cursor.check_same_data(fingerprint="a" * 64, seed=1)
     with pytest.raises(CheckpointError, match="training data changed"):
         cursor.check_same_data(fingerprint="b" * 64, seed=1)
-    with pytest.raises(CheckpointError, match="train.seed is 2, the checkpoint was written with 1"):
+    with pytest.raises(CheckpointError, match=r"train.seed is 2, the checkpoint was written with 1"):
         cursor.check_same_data(fingerprint="a" * 64, seed=2)
     with pytest.raises(CheckpointError, match="not a cursor"):
         Cursor.from_json("[]")

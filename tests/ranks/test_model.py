@@ -1,0 +1,99 @@
+"""Targets that exist, groups that decay, and models whose packed samples see each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ftcore import dist
+from ftcore.data.prepared import ModelSource
+from ftcore.engine import Engine, join_process_group
+from ftcore.model import attach_method, check_targets, load_base, parameter_groups
+from ftcore.spec.errors import SpecError, TrainingError
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import MethodSection, ModelSection, TrainSection
+from ftcore.train.isolation import require_isolated_samples
+from tests.ranks.jobs import make_run
+from tests.ranks.pool import RankPool
+from tests.ranks.specs import make_spec
+
+Small = tuple[ModelSource, str]
+
+
+def load(small: Small) -> torch.nn.Module:
+    return load_base(ModelSection(model_name_or_path="small", dtype="float32"), small[0])
+
+
+def test_a_misspelt_target_is_named(small: Small) -> None:
+    """B11: the matched target does not hide the other one."""
+    base = load(small)
+    assert check_targets(base, MethodSection(type="lora", target_modules=("q_proj",))) == {"q_proj": 2}
+    with pytest.raises(SpecError, match="no module of the model is called v_porj; its linear layers are .*v_proj") as caught:
+        check_targets(base, MethodSection(type="lora", target_modules=("q_proj", "v_porj")))
+    assert caught.value.problems[0].where == "method.target_modules"
+    with pytest.raises(SpecError, match="called embed_tokenz"):
+        check_targets(base, MethodSection(type="lora", modules_to_save=("embed_tokenz",)))
+
+
+def test_lora_trains_adapters_in_the_compute_type(small: Small) -> None:
+    model = attach_method(load(small), MethodSection(type="lora", r=4), TrainSection(precision="bf16"))
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert len(trained) == 2 * 7 * 2 and {parameter.dtype for _, parameter in trained} == {torch.bfloat16}
+
+
+def test_same_seed_same_adapter(small: Small) -> None:
+    one, two = (attach_method(load(small), MethodSection(type="lora", r=4), TrainSection(seed=7)).state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_vectors_are_not_decayed(small: Small) -> None:
+    groups = parameter_groups(load(small), 0.1)
+    assert [(group["weight_decay"], {parameter.dim() for parameter in group["params"]}) for group in groups] == [(0.1, {2}), (0.0, {1})]
+
+
+def test_checkpointing_gives_the_same_gradients(small: Small) -> None:
+    from ftcore.batch.collate import collate
+    from ftcore.data.cache import SampleSet
+    from ftcore.train.loss import token_loss_sum
+
+    batch = collate([SampleSet.open(small[1]).sample(index) for index in range(4)])
+    gradients = []
+    for checkpointing in (False, True):
+        model = attach_method(load(small), MethodSection(), TrainSection(gradient_checkpointing=checkpointing)).train()
+        token_loss_sum(model, batch).backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert all(torch.equal(gradients[0][name], gradients[1][name]) for name in gradients[0])
+
+
+class Leaky(torch.nn.Module):
+    """Logits from a running mean over the whole row: samples are not kept apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(64, 16)
+        self.config = SimpleNamespace(_attn_implementation="none")
+
+    def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.table(input_ids).cumsum(dim=1)[:, logits_to_keep])
+
+
+def probe_leaky(rank: int, world_size: int, folder: str) -> str:
+    ranks = dist.start()
+    run_dir = make_run(Path(folder), make_spec(2), world_size) if rank == 0 else RunDir(Path(folder))
+    dist.barrier()
+    join_process_group(ranks)
+    model = Leaky()
+    engine = Engine(model, parameter_groups(model, 0.0), run_dir.ds_config, ranks)
+    try:
+        require_isolated_samples(engine)
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
+def test_a_model_that_leaks_is_refused(pool: RankPool, tmp_path: Path) -> None:
+    for message in pool.run(probe_leaky, 2, str(tmp_path / "run"), logs=tmp_path / "logs"):
+        assert "Leaky lets samples of a packed row see each other" in message

@@ -1,0 +1,49 @@
+"""metrics.jsonl over restarts: no update twice, none missing, a line cut by a kill is dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ftcore.metrics.memory import peak_memory_bytes
+from ftcore.metrics.writer import MetricsWriter, kept_lines, record_event
+from ftcore.spec.events import EVENTS_FD
+from ftcore.spec.run_dir import RunDir
+
+
+def test_resume_rewrites_what_will_be_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "rank_0.jsonl"
+    writer = MetricsWriter(path, next_update=0)
+    for update in range(1, 6):
+        writer.write({"update": update, "loss": float(update)})
+    writer.close()
+    with path.open("a") as file:
+        file.write('{"update": 6, "lo')
+    resumed = MetricsWriter(path, next_update=3)
+    resumed.write({"update": 4, "loss": 40.0})
+    resumed.close()
+    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [1.0, 2.0, 3.0, 40.0]
+
+
+def test_a_cut_line_is_dropped_wherever_it_stands() -> None:
+    assert kept_lines('{"update": 1}\n{"upd\n{"update": 2}\n', 9) == ['{"update": 1}', '{"update": 2}']
+
+
+def test_events_keep_every_attempt_and_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    monkeypatch.setenv(EVENTS_FD, str(write))
+    monkeypatch.setenv("FTLAUNCH_ATTEMPT", "2")
+    record_event(RunDir(tmp_path), "evaluation", update=3, loss=0.5)
+    os.close(write)
+    line = json.loads((tmp_path / "events.jsonl").read_text())
+    assert (line["event"], line["attempt"], line["update"], line["loss"]) == ("evaluation", 2, 3, 0.5)
+    assert json.loads(os.read(read, 4096))["loss"] == 0.5
+    os.close(read)
+
+
+def test_peak_memory_is_at_least_what_was_touched() -> None:
+    block = bytearray(64 << 20)
+    assert peak_memory_bytes() > len(block)

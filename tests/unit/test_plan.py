@@ -1,0 +1,60 @@
+"""The plan counts what the run will do, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ftcore.batch.deal import deal
+from ftcore.batch.plan import attention_share_of, make_plan
+from ftcore.batch.window import UpdateSequence
+from ftcore.data.cache import Counts, SampleSet, write_samples
+from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
+from ftcore.spec.resolved import Host, ResolvedSpec
+from tests.ranks.specs import make_spec
+
+LENGTHS = [5, 9, 30, 31, 40, 7, 12, 22, 18, 3, 3]
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> SampleSet:
+    ids = [np.arange(length, dtype=np.int32) for length in LENGTHS]
+    spans = [[(length - 2, length)] for length in LENGTHS]
+    counts = Counts(rows=14, tokens=sum(LENGTHS), supervised_tokens=2 * len(LENGTHS), dropped={"overlong": 2, "no_supervised_tokens": 1}, dropped_tokens=500)
+    write_samples(tmp_path / "samples.arrow", ids, spans, list(range(1, len(ids) + 1)), counts)
+    return SampleSet.open(tmp_path / "samples.arrow")
+
+
+def test_counts(samples: SampleSet, tmp_path: Path) -> None:
+    spec = make_spec(3, updates=4, budget=40)
+    resolved = ResolvedSpec(spec=spec, hosts=(Host(name="a", slots=2), Host(name="b", slots=2)), sources={}, cache_dir=str(tmp_path))
+    counts = samples.counts
+    prepared_set = PreparedSet(
+        arrow="", samples=len(samples), rows=14, tokens=counts.tokens, supervised_tokens=22, dropped=counts.dropped, dropped_tokens=500, truncated=1
+    )
+    source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
+    plan = make_plan(resolved, samples, samples, Prepared(train=prepared_set, eval=None, model=source))
+    sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
+    deals = [
+        deal(samples.lengths[sequence.window(update).sample_ids], world_size=4, micro_batch_tokens=40, attention_share=plan.attention_share)
+        for update in range(4)
+    ]
+    fillers = sum(1 for dealt in deals for parts in dealt.parts for part in parts if not len(part))
+    assert (plan.total_updates, plan.world_size, plan.zero_stage, plan.rows, plan.samples) == (4, 4, 3, 14, 11)
+    assert (plan.tokens, plan.tokens_read, plan.supervised_tokens, plan.eval_supervised_tokens) == (180, 680, 22, 22)
+    assert (plan.micro_steps_min, plan.micro_steps_max) == (min(d.micro_steps for d in deals), max(d.micro_steps for d in deals))
+    assert plan.filler_rows == plan.padding_tokens == fillers > 0
+    assert plan.epochs == pytest.approx(2.0)
+    text = plan.render()
+    assert "2 overlong" in text and "1 no_supervised_tokens" in text and "680 = 180 trained on + 500 dropped or cut off" in text
+    assert json.loads(plan.to_json())["fill"] == plan.fill <= 1
+
+
+@pytest.mark.parametrize(("config", "hidden"), [({"hidden_size": 64}, 64), ({"n_embd": 32}, 32), ({"text_config": {"hidden_size": 128}}, 128), (None, 1024)])
+def test_attention_share_from_config(config: dict[str, object] | None, hidden: int, tmp_path: Path) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    assert attention_share_of(str(tmp_path)) == pytest.approx(1 / (12 * hidden))
