@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 
 from ftcore.engine import Engine
-from ftcore.spec.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +125,6 @@ def _stage12_slices(engine: Engine) -> Iterator[OwnedSlice]:
 
 def _stage3_slices(engine: Engine) -> Iterator[OwnedSlice]:
     optimizer, rank = engine.optimizer, engine.ranks.rank
-    if optimizer.swap_optimizer:
-        raise CheckpointError(
-            "optimizer state that lives on NVMe can't be saved or loaded yet", where="zero.offload_optimizer", fix="use zero.offload_optimizer cpu or none"
-        )
     for name, parameter in _trained(engine):
         group, offset, each = optimizer.grad_position[optimizer.get_param_id(parameter)]
         start = rank * each

@@ -31,7 +31,7 @@ def test_a_misspelt_target_is_named(small: Small) -> None:
     """B11: the matched target does not hide the other one."""
     base = load(small)
     assert check_targets(base, MethodSection(type="lora", target_modules=("q_proj",))) == {"q_proj": 2}
-    with pytest.raises(SpecError, match="no module of the model is called v_porj; its linear layers are .*v_proj") as caught:
+    with pytest.raises(SpecError, match=r"no module of the model is called v_porj; its linear layers are .*v_proj") as caught:
         check_targets(base, MethodSection(type="lora", target_modules=("q_proj", "v_porj")))
     assert caught.value.problems[0].where == "method.target_modules"
     with pytest.raises(SpecError, match="called embed_tokenz"):
