@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +13,12 @@ from ftcore import dist
 from ftcore.data.prepared import ModelSource
 from ftcore.engine import Engine, join_process_group
 from ftcore.model import attach_method, check_targets, load_base, parameter_groups
+from ftcore.run import build_engine
 from ftcore.spec.errors import SpecError, TrainingError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import MethodSection, ModelSection, TrainSection
 from ftcore.train.isolation import require_isolated_samples
-from tests.ranks.jobs import make_run
+from tests.ranks.jobs import make_job, make_run
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec
 
@@ -97,3 +99,21 @@ def probe_leaky(rank: int, world_size: int, folder: str) -> str:
 def test_a_model_that_leaks_is_refused(pool: RankPool, tmp_path: Path) -> None:
     for message in pool.run(probe_leaky, 2, str(tmp_path / "run"), logs=tmp_path / "logs"):
         assert "Leaky lets samples of a packed row see each other" in message
+
+
+def engine_config(rank: int, world_size: int, folder: str, stage: int, small: Small) -> tuple[dict[str, object], bool]:
+    """What DeepSpeed holds as its configuration, and whether the base was partitioned while it was loaded."""
+    ranks = dist.start()
+    spec = make_spec(stage)
+    run_dir = make_run(Path(folder), spec, world_size) if rank == 0 else RunDir(Path(folder))
+    dist.barrier()
+    engine = build_engine(make_job(run_dir, spec, *small), ranks)
+    return engine.deepspeed.config, all(hasattr(parameter, "ds_id") for parameter in engine.module.parameters())
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_engine_gets_the_file_of_the_run_folder(stage: int, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    written = tmp_path / "run" / "ds_config.json"
+    for config, partitioned in pool.run(engine_config, 2, str(tmp_path / "run"), stage, small, logs=tmp_path / "logs"):
+        assert config == json.loads(written.read_text())
+        assert partitioned is (stage == 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ftcore.answers import Question, Score, answer_all, generate_greedily, parse_object, read_questions, score, stop_ids
+from ftcore.answers import Question, Score, answer_all, generate_greedily, longest_expected, parse_object, read_questions, score, stop_ids
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
 from ftcore.tiny_llama import build_tiny_llama
@@ -79,6 +79,13 @@ def test_answers_are_text_in_the_order_of_the_questions(tiny: tuple[Any, Any]) -
     questions = read_questions(EVAL, 3)
     answers = answer_all(model, tokenizer, questions, max_new_tokens=6, batch_size=2)
     assert answers == [answer_all(model, tokenizer, [question], max_new_tokens=6)[0] for question in questions]
+
+
+def test_longest_expected_counts_tokens(tiny: tuple[Any, Any]) -> None:
+    _, tokenizer = tiny
+    questions = [Question(messages=(), expected=text) for text in ("{}", '{"a":1}')]
+    assert longest_expected(tokenizer, questions) == len('{"a":1}')
+    assert longest_expected(tokenizer, []) == 0
 
 
 def test_score_counts_objects_and_equal_ones() -> None:
