@@ -72,8 +72,13 @@ def read_questions(dataset: DataSet, limit: int) -> list[Question]:
     return questions
 
 
-def answer_all(model: Any, tokenizer: Any, questions: Sequence[Question], *, max_new_tokens: int = 128, batch_size: int = 12) -> list[str]:
-    """What the model answers to each question, without special tokens. Greedy, so that it depends on nothing but the model."""
+def longest_expected(tokenizer: Any, questions: Sequence[Question]) -> int:
+    """Tokens of the longest expected answer; 0 without questions."""
+    return max((len(tokenizer(question.expected, add_special_tokens=False)["input_ids"]) for question in questions), default=0)
+
+
+def answer_all(model: Any, tokenizer: Any, questions: Sequence[Question], *, max_new_tokens: int, batch_size: int = 24) -> list[str]:
+    """What the model answers to each question in at most `max_new_tokens`, without special tokens. Greedy, so that it depends on nothing but the model."""
     prompts = [_prompt_ids(tokenizer, question) for question in questions]
     stops = stop_ids(model, tokenizer)
     generated = generate_greedily(model, prompts, stops=stops, max_new_tokens=max_new_tokens, batch_size=batch_size)

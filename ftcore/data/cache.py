@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from ftcore.data.spans import Int32Array, TokenSpan, count_supervised
 from ftcore.spec.errors import DataError
-from ftcore.spec.run_dir import fsync_dir
+from ftcore.spec.run_dir import replacing
 
 METADATA = b"ftlaunch"
 LAYOUT_VERSION = 1
@@ -122,20 +120,8 @@ def write_samples(path: Path, ids: Sequence[Int32Array], spans: Sequence[Sequenc
     fingerprint = _fingerprint(all_ids, id_starts, all_spans, span_starts, row_array)
     stored = json.dumps({"layout": LAYOUT_VERSION, "fingerprint": fingerprint, "counts": asdict(counts)})
     batch = pa.record_batch(columns).replace_schema_metadata({METADATA: stored})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
-    fsync_dir(path.parent)
+    with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 def _list_views(column: Any) -> tuple[Int32Array, Any]:

@@ -1,4 +1,7 @@
-"""Public faults of hostfiles and specs, by the case that stands for each kind (A01, A03-A07, A13, B01, B02, B04, B05, B07, B14), through the functions that the command line calls."""
+"""Public faults of hostfiles and specs, a test for each kind, through the functions that the command line calls.
+
+A01, A03-A07, A13, B01, B02, B04, B05, B07, B14.
+"""
 
 from __future__ import annotations
 
