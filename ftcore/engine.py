@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,12 @@ def join_process_group(ranks: Ranks) -> None:
 class Engine:
     """A DeepSpeed engine that is told the weight of each micro-step's loss and when the update ends."""
 
-    def __init__(self, model: torch.nn.Module, groups: Sequence[dict[str, Any]], ds_config: Path, ranks: Ranks) -> None:
+    def __init__(self, model: torch.nn.Module, groups: Sequence[dict[str, Any]], ds_config: Path, ranks: Ranks, *, coalesce: bool = False) -> None:
+        """`coalesce` reduces the gradients of an update once instead of once a micro-step (stages 2 and 3)."""
         self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=list(groups), config=str(ds_config))
         self.ranks = ranks
+        self._coalesces = coalesce and self.stage in (2, 3)
+        self._reduction: AbstractContextManager[None] | None = None
 
     @property
     def module(self) -> torch.nn.Module:
@@ -49,6 +53,22 @@ class Engine:
 
     def eval(self) -> None:
         self.deepspeed.eval()
+
+    def begin_update(self, micro_steps: int) -> None:
+        """To be called before the first forward of an update of `micro_steps` micro-steps on this rank."""
+        self._reduction = self.deepspeed.coalesce_grad_reduction() if self._coalesces and micro_steps > 1 else None
+        if self._reduction is not None:
+            self._reduction.__enter__()
+
+    def end_backwards(self) -> None:
+        """To be called after the last backward: reduces what `begin_update` held back.
+
+        Not a `with` block, because DeepSpeed's context reduces on its way out also after an error, and a rank
+        that failed would wait there for the others instead of ending.
+        """
+        if self._reduction is not None:
+            self._reduction.__exit__(None, None, None)
+            self._reduction = None
 
     def backward(self, loss_sum: torch.Tensor, *, weight: float, last: bool) -> None:
         """Adds the gradient of `loss_sum * weight`; `last` marks the update's last micro-step, equal on all ranks.

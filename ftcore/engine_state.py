@@ -69,7 +69,8 @@ def prepare_state(engine: Engine, owned: OwnedSlice, moments: list[str], scalars
         if key not in state or state[key] is None:
             state[key] = torch.zeros_like(owned.flat.detach())
     for key, value in scalars.items():
-        state[key] = torch.tensor(value, dtype=torch.float32)
+        # A fused optimizer keeps its step count where its parameters are.
+        state[key] = torch.tensor(value, dtype=torch.float32, device=owned.flat.device)
 
 
 @torch.no_grad()

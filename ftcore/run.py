@@ -60,7 +60,8 @@ def build_engine(job: Job, ranks: Ranks) -> Engine:
     """The model on this rank's device, wrapped by DeepSpeed with the run's ds_config.json."""
     join_process_group(ranks)
     model = build_model(job.spec, job.base, job.run_dir.ds_config)
-    return Engine(model, parameter_groups(model, job.spec.optimizer.weight_decay), job.run_dir.ds_config, ranks)
+    groups = parameter_groups(model, job.spec.optimizer.weight_decay)
+    return Engine(model, groups, job.run_dir.ds_config, ranks, coalesce=bool(job.spec.zero.coalesce_grad_reduction))
 
 
 def restore(engine: Engine, job: Job) -> Cursor:

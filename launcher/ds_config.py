@@ -81,6 +81,7 @@ def _optimizer(optimizer: OptimizerSection) -> dict[str, Any]:
             "weight_decay": optimizer.weight_decay,
             # torch's AdamW: DeepSpeed's own is compiled at the first start.
             "torch_adam": True,
+            "fused": True,
         },
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 from ftcore.spec.document import KeyPath, dotted
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, Spec, TrainSection
+from ftcore.spec.sections import BatchSection, DataSection, Spec, TrainSection, ZeroSection
 from launcher.ds_config import render_ds_config
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
@@ -108,10 +108,10 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
         data=_absolute_files(given.data),
         batch=_update_size(given.batch),
         train=_run_length(given.train),
-        zero=replace(given.zero, nvme_path=absolute(given.zero.nvme_path) if given.zero.nvme_path else ""),
+        zero=_zero(given),
         cluster=replace(given.cluster, hosts=absolute(given.cluster.hosts) if given.cluster.hosts else "", slots=slots),
     )
-    derived = {"model.dtype"} | (set() if given.cluster.hosts else {"cluster.slots"})
+    derived = {"model.dtype", "zero.coalesce_grad_reduction"} | (set() if given.cluster.hosts else {"cluster.slots"})
     cache = os.environ.get("FTLAUNCH_CACHE") or "~/.cache/ftlaunch"
     return ResolvedSpec(spec=spec, hosts=hosts, sources=_sources(spec, draft, derived), cache_dir=absolute(cache))
 
@@ -119,6 +119,15 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
 def _absolute_files(data: DataSection) -> DataSection:
     evaluation = data.eval and replace(data.eval, path=absolute_data(data.eval.path))
     return replace(data, train=replace(data.train, path=absolute_data(data.train.path)), eval=evaluation)
+
+
+def _zero(given: Spec) -> ZeroSection:
+    zero = given.zero
+    coalesce = zero.coalesce_grad_reduction
+    if coalesce is None:
+        # LoRA's gradients are small; in stage 2 it costs what stage 1 holds anyway; in stage 3 whole gradients may not fit.
+        coalesce = zero.offload_optimizer == "none" and (zero.stage == 2 or (zero.stage == 3 and given.method.type == "lora"))
+    return replace(zero, nvme_path=absolute(zero.nvme_path) if zero.nvme_path else "", coalesce_grad_reduction=coalesce)
 
 
 def _update_size(batch: BatchSection) -> BatchSection:

@@ -63,6 +63,9 @@ def _offload(spec: Spec, draft: Draft) -> Findings:
     if zero.offload_optimizer != "none" and zero.stage == 0:
         what = "offload_optimizer needs stage 1 or higher: stage 0 shards no optimizer state"
         yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 1, 2 or 3, or offload_optimizer: none")
+    if zero.coalesce_grad_reduction and (zero.stage < 2 or zero.offload_optimizer != "none"):
+        reason = "stages 0 and 1 reduce once an update anyway" if zero.stage < 2 else "it was not shown to be right with an offloaded optimizer"
+        yield Problem(what=f"coalesce_grad_reduction: {reason}", where="zero.coalesce_grad_reduction", fix="remove it")
     if zero.offload_optimizer == "nvme":
         what = "offload_optimizer: nvme would leave a run without checkpoints: optimizer state on NVMe can't be saved yet"
         yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: cpu or none")
@@ -161,7 +164,7 @@ RULES = (
     Rule(("train.num_train_epochs", "train.max_steps"), _run_length),
     Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
     Rule(("zero.stage", "train.precision"), _stage_precision),
-    Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path"), _offload),
+    Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path", "zero.coalesce_grad_reduction"), _offload),
     Rule(("optimizer.type",), _optimizer_keys),
     Rule(("method.type",), _lora_keys),
     Rule(("method.target_modules", "method.modules_to_save"), _target_names),

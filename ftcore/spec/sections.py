@@ -130,6 +130,9 @@ class ZeroSection:
     """none, cpu or nvme (stage 3)."""
     nvme_path: str = ""
     """Folder on local NVMe; needed by offload_param: nvme."""
+    coalesce_grad_reduction: bool | None = None
+    """Reduce gradients once an update instead of once a micro-step (stages 2 and 3): faster, but a rank holds its local gradients whole.
+    Resolved when not given: true with lora, and in stage 2 without offload."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """DeepSpeed keys merged over the preset, as in a DeepSpeed JSON."""
 

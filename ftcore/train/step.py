@@ -46,6 +46,7 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], *, supervised_toke
     weight = ranks.world_size / supervised_tokens
     loss_sum, labels = 0.0, 0
     clock = time.perf_counter()
+    engine.begin_update(len(batches))
     for index, held in enumerate(batches):
         batch = held.to(ranks.device)
         loss = token_loss_sum(engine.deepspeed, batch)
@@ -54,6 +55,7 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], *, supervised_toke
         loss_sum += float(loss.detach())
         labels += batch.supervised_tokens
         clock = _charge(seconds, "backward", clock)
+    engine.end_backwards()
     total, counted = sum_over_ranks([loss_sum, labels], ranks)
     if check_count and int(counted) != supervised_tokens:
         found = f"the ranks hold {int(counted)} supervised tokens, the plan says {supervised_tokens}"

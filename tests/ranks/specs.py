@@ -30,6 +30,7 @@ def make_spec(
     precision: str = "fp32",
     method: str = "full",
     save_steps: int = 0,
+    coalesce: bool = False,
 ) -> Spec:
     """A spec of the small model that keeps every checkpoint and writes down sample ids."""
     return Spec(
@@ -40,7 +41,7 @@ def make_spec(
         optimizer=optimizer or OptimizerSection(type="adamw", learning_rate=3e-3, weight_decay=0.1, max_grad_norm=1.0),
         schedule=ScheduleSection(lr_scheduler_type="cosine", warmup_steps=3),
         train=TrainSection(max_steps=updates, precision=precision, seed=3),
-        zero=ZeroSection(stage=stage),
+        zero=ZeroSection(stage=stage, coalesce_grad_reduction=coalesce),
         checkpoint=CheckpointSection(save_steps=save_steps, save_total_limit=100),
         logging=LoggingSection(log_samples=True),
     )

@@ -43,13 +43,15 @@ def references(small: tuple[ModelSource, str]) -> dict[str, tuple[Curve, Curve]]
     return curves
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+SPLITS = [(world_size, stage, False) for world_size in (1, 2, 4) for stage in (0, 1, 2, 3)] + [(2, 2, True), (4, 2, True), (2, 3, True)]
+
+
+@pytest.mark.parametrize(("world_size", "stage", "coalesce"), SPLITS)
 def test_split_invariance(
-    world_size: int, stage: int, pool: RankPool, small: tuple[ModelSource, str], references: dict[str, tuple[Curve, Curve]], tmp_path: Path
+    world_size: int, stage: int, coalesce: bool, pool: RankPool, small: tuple[ModelSource, str], references: dict[str, tuple[Curve, Curve]], tmp_path: Path
 ) -> None:
     combinations = [(optimizer, budget) for optimizer in OPTIMIZERS for budget in BUDGETS]
-    specs = [make_spec(stage, optimizer=OPTIMIZERS[optimizer], budget=budget, updates=UPDATES) for optimizer, budget in combinations]
+    specs = [make_spec(stage, optimizer=OPTIMIZERS[optimizer], budget=budget, updates=UPDATES, coalesce=coalesce) for optimizer, budget in combinations]
     runs = [(str(tmp_path / str(index)), spec) for index, spec in enumerate(specs)]
     results = pool.run(train_runs, world_size, runs, *small, logs=tmp_path / "logs")
     for index, (optimizer, budget) in enumerate(combinations):
