@@ -12,6 +12,7 @@ from ftcore.batch.deal import deal
 from ftcore.data.cache import SampleSet
 from ftcore.dist import sum_over_ranks
 from ftcore.engine import Engine
+from ftcore.spec.events import emit
 from ftcore.train.loss import token_loss_sum
 
 
@@ -40,7 +41,9 @@ def evaluate(engine: Engine, samples: SampleSet, *, micro_batch_tokens: int, att
     loss_sum, tokens = 0.0, 0
     engine.eval()
     with torch.no_grad():
-        for part in dealt.parts[ranks.rank]:
+        for done, part in enumerate(dealt.parts[ranks.rank]):
+            if ranks.is_first:
+                emit("progress", stage="evaluate", done=done, total=dealt.micro_steps, text=f"{len(samples)} samples")
             batch = collate([samples.sample(int(index)) for index in part]).to(ranks.device)
             loss_sum += float(token_loss_sum(engine.deepspeed, batch))
             tokens += batch.supervised_tokens

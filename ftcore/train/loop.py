@@ -140,13 +140,10 @@ class Trainer:
     def _evaluate(self) -> None:
         if self.job.eval is None:
             return
-        emit_first = self.engine.ranks.is_first
-        if emit_first:
-            emit("progress", stage="evaluate", done=0, total=len(self.job.eval), text="evaluating")
         scored = evaluate(
             self.engine, self.job.eval, micro_batch_tokens=self.job.spec.batch.micro_batch_tokens, attention_share=self.job.attention_share
         )
-        if emit_first:
+        if self.engine.ranks.is_first:
             perplexity = scored.perplexity if scored.perplexity != float("inf") else None
             record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, loss=scored.loss, tokens=scored.tokens, perplexity=perplexity)
 
