@@ -86,15 +86,12 @@ class Engine:
         norms = [parameter.grad.detach().float().norm() for parameter in self.module.parameters() if parameter.grad is not None]
         return float(torch.stack(norms).norm()) if norms else 0.0
 
-    def step(self, learning_rate: float) -> float | None:
-        """Clips, steps and clears the gradients. Returns the norm before clipping, or None in stage 0.
+    def step(self, learning_rate: float) -> float:
+        """Clips, steps and clears the gradients. Returns the global norm before clipping in stages 1-3, 0 in stage 0.
 
-        A non-finite norm (stages 1-3) means that DeepSpeed skipped the step and left every parameter as it was.
+        A norm that is not finite means that DeepSpeed skipped the step and left every parameter as it was.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.deepspeed.step()
-        if not self.stage:
-            return None
-        norm = self.deepspeed.get_global_grad_norm()
-        return float(norm) if norm is not None else None
+        return float(self.deepspeed.get_global_grad_norm()) if self.stage else 0.0

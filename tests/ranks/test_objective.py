@@ -29,15 +29,20 @@ PLAIN_SGD = OptimizerSection(type="sgd", learning_rate=1.0, max_grad_norm=0.0)
 
 
 class TokenTable(torch.nn.Module):
-    """Two classes; the loss of predicting class 0 after token t is log(1 + exp(-x[t])), so that any sum of losses can be set up."""
+    """Two classes; the loss of predicting class 0 after token t is log(1 + exp(-x[t])), so that any sum of losses can be set up.
 
-    def __init__(self, losses: list[float]) -> None:
+    With `root` the logit is sqrt(|x|): finite at 0, where its slope is not.
+    """
+
+    def __init__(self, losses: list[float], *, root: bool = False) -> None:
         super().__init__()
+        self.root = root
         self.x = torch.nn.Parameter(torch.tensor([[-math.log(math.exp(loss) - 1)] for loss in losses]))
         self.config = SimpleNamespace(_attn_implementation="none")
 
     def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> SimpleNamespace:
-        chosen = torch.nn.functional.embedding(input_ids, self.x)[:, logits_to_keep]
+        table = self.x.abs().sqrt() if self.root else self.x
+        chosen = torch.nn.functional.embedding(input_ids, table)[:, logits_to_keep]
         return SimpleNamespace(logits=torch.cat([chosen, torch.zeros_like(chosen)], dim=-1))
 
 
@@ -54,15 +59,15 @@ def known_batches(rank: int) -> list:
     return [collate([]), collate(rows(2, 8))]
 
 
-def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float) -> tuple[float, float, list[float], str]:
-    """Loss, gradient norm, and x after one update of SGD with rate 1; with `poison`, x of token 2 is that on every rank."""
+def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float | None) -> tuple[float, float, list[float], str]:
+    """Loss, gradient norm, and x after one update of SGD with rate 1; `poison` is x of token 2, where 0 makes the gradient infinite."""
     ranks = dist.start()
     spec = make_spec(stage, optimizer=PLAIN_SGD)
     run_dir = make_run(Path(folder), spec, world_size) if rank == 0 else RunDir(Path(folder))
     dist.barrier()
     join_process_group(ranks)
-    model = TokenTable(LOSSES)
-    if poison:
+    model = TokenTable(LOSSES, root=poison == 0)
+    if poison is not None:
         model.x.data[2] = poison
     engine = Engine(model, [{"params": list(model.parameters()), "weight_decay": 0.0}], run_dir.ds_config, ranks)
     engine.train()
@@ -80,7 +85,7 @@ def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float)
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_loss_case(stage: int, pool: RankPool, tmp_path: Path) -> None:
-    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, 0.0, logs=tmp_path / "logs")
+    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, None, logs=tmp_path / "logs")
     start = [-math.log(math.exp(loss) - 1) for loss in LOSSES]
     gradient = [-count / 12 / (1 + math.exp(x)) for count, x in zip([1, 3, 8], start, strict=True)]
     for loss, norm, x, refused in outcomes:
@@ -91,12 +96,13 @@ def test_loss_case(stage: int, pool: RankPool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_non_finite_loss_changes_nothing(stage: int, pool: RankPool, tmp_path: Path) -> None:
-    """All ranks refuse, also the one whose own loss was fine, and before the step."""
-    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, float("nan"), logs=tmp_path / "logs")
+@pytest.mark.parametrize(("poison", "reason"), [(math.nan, "the loss is nan; no parameter was changed"), (0.0, "the gradient norm is")])
+def test_what_is_not_finite_changes_nothing(stage: int, poison: float, reason: str, pool: RankPool, tmp_path: Path) -> None:
+    """All ranks refuse, also the one whose own part was fine."""
+    outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, poison, logs=tmp_path / "logs")
     start = [-math.log(math.exp(loss) - 1) for loss in LOSSES]
     for _, _, x, refused in outcomes:
-        assert "loss: the loss is nan; no parameter was changed" in refused
+        assert reason in refused
         assert x[:2] == pytest.approx(start[:2], rel=1e-6)
 
 
