@@ -65,21 +65,32 @@ class UpdateSequence:
         self._batch = batch
         self._seed = train.seed
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
+        size = batch.global_batch_size
+        self._updates_an_epoch = None if size is None else -(-len(lengths) // size)
+        """The same in every epoch when samples are counted; None when tokens are."""
         self._first_updates = [0]
+        """First update of each epoch, when tokens are counted."""
         if train.max_steps is not None:
             self.total_updates = train.max_steps
-            self.epochs = self._cover(train.max_steps)
+            self._extend(until_update=train.max_steps)
+            self.epochs = self.window(train.max_steps - 1).epoch_progress
         else:
             self.epochs = float(train.num_train_epochs or 0)
             self.total_updates = self._count(self.epochs)
 
     def window(self, update: int) -> UpdateWindow:
         """The update numbered `update`, 0 <= update < total_updates. Cost does not grow with its position."""
-        epoch = int(np.searchsorted(self._first_updates, update, side="right")) - 1
+        epoch, index = self._place(update)
         order, bounds = self._epoch(epoch)
-        index = update - self._first_updates[epoch]
         progress = epoch + (index + 1) / (len(bounds) - 1)
         return UpdateWindow(update, epoch, progress, order[bounds[index] : bounds[index + 1]])
+
+    def _place(self, update: int) -> tuple[int, int]:
+        """Epoch of an update, and its number within it."""
+        if self._updates_an_epoch is not None:
+            return divmod(update, self._updates_an_epoch)
+        epoch = int(np.searchsorted(self._first_updates, update, side="right")) - 1
+        return epoch, update - self._first_updates[epoch]
 
     def _build_epoch(self, epoch: int) -> tuple[Int64s, Int64s]:
         order = epoch_order(len(self._lengths), fingerprint=self._fingerprint, seed=self._seed, epoch=epoch)
@@ -87,19 +98,19 @@ class UpdateSequence:
             return order, bounds_by_samples(len(order), self._batch.global_batch_size)
         return order, bounds_by_tokens(self._lengths[order], self._batch.tokens_per_update or 0)
 
-    def _updates_of_epoch(self, epoch: int) -> int:
-        if self._batch.global_batch_size is not None:
-            return -(-len(self._lengths) // self._batch.global_batch_size)
-        return len(self._epoch(epoch)[1]) - 1
-
     def _count(self, epochs: float) -> int:
         whole = math.floor(epochs)
-        for epoch in range(whole):
-            self._first_updates.append(self._first_updates[-1] + self._updates_of_epoch(epoch))
-        part = math.ceil((epochs - whole) * self._updates_of_epoch(whole)) if epochs > whole else 0
-        return self._first_updates[-1] + part
+        part = epochs - whole
+        if self._updates_an_epoch is not None:
+            return whole * self._updates_an_epoch + math.ceil(part * self._updates_an_epoch)
+        self._extend(until_epoch=whole)
+        return self._first_updates[whole] + (math.ceil(part * self._windows(whole)) if part else 0)
 
-    def _cover(self, updates: int) -> float:
-        while self._first_updates[-1] < updates:
-            self._first_updates.append(self._first_updates[-1] + self._updates_of_epoch(len(self._first_updates) - 1))
-        return self.window(updates - 1).epoch_progress if updates else 0.0
+    def _extend(self, *, until_update: int = 0, until_epoch: int = 0) -> None:
+        """Cuts epochs, when tokens are counted, until these are known: how many updates an epoch has depends on its order."""
+        if self._updates_an_epoch is None:
+            while self._first_updates[-1] < until_update or len(self._first_updates) <= until_epoch:
+                self._first_updates.append(self._first_updates[-1] + self._windows(len(self._first_updates) - 1))
+
+    def _windows(self, epoch: int) -> int:
+        return len(self._epoch(epoch)[1]) - 1

@@ -29,6 +29,12 @@ OPEN_KEYWORDS = {
 """Function of the product -> why its signature ends in `**something`."""
 UNFINISHED = ("TODO", "FIXME", "XXX", "NotImplementedError", "unittest.mock")
 
+DOORS = {
+    "deepspeed": ("ftcore/engine.py", "ftcore/engine_state.py"),
+    "torch.distributed": ("ftcore/dist.py",),
+}
+"""Library -> the modules of the product that may import it."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -95,6 +101,23 @@ def test_the_core_does_not_print() -> None:
 
 def is_call_of(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def test_libraries_are_reached_through_their_doors() -> None:
+    found = {(library, file) for file, tree in sources(*PRODUCT).items() for node in ast.walk(tree) for library in DOORS if imports(node, library)}
+    assert not [(library, file) for library, file in sorted(found) if file not in DOORS[library]]
+    assert {library for library, _ in found} == DOORS.keys()
+
+
+def imports(node: ast.AST, library: str) -> bool:
+    """Whether a statement imports `library` or something in it."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    else:
+        return False
+    return any(f"{name}.".startswith(f"{library}.") for name in names)
 
 
 def test_nothing_is_unfinished_or_mocked() -> None:

@@ -110,3 +110,15 @@ def test_max_steps_runs_over_epochs() -> None:
 
 def test_bounds_by_samples_of_one_window() -> None:
     assert bounds_by_samples(3, 16).tolist() == [0, 3]
+
+
+def test_a_billion_updates_are_counted_at_once() -> None:
+    updates = sequence(1, batch=BatchSection(global_batch_size=1), max_steps=1_000_000_000)
+    assert updates.window(999_999_999).epoch == 999_999_999
+
+
+def test_max_steps_by_tokens_runs_over_epochs() -> None:
+    updates = sequence(40, batch=BatchSection(tokens_per_update=60), max_steps=9)
+    windows = [updates.window(update) for update in range(9)]
+    assert windows[-1].epoch == 2 and updates.epochs == windows[-1].epoch_progress
+    assert sorted(np.concatenate([window.sample_ids for window in windows if window.epoch == 1]).tolist()) == list(range(40))
