@@ -1,6 +1,7 @@
-"""Supervised tokens per CPU second, ours and two peers: `python -m benchmarks.throughput [--data FILE] [--rounds N] [--out FILE]`.
+"""Supervised tokens per CPU second, ours and two peers: `python -m benchmarks.throughput [--data FILE] [--shots N] [--rounds N] [--out FILE]`.
 
-SmolLM2-135M-Instruct, full fine-tune in fp32, GSM8K (question -> answer), two ranks on this machine through DeepSpeed ZeRO-2, one thread a rank.
+SmolLM2-135M-Instruct, full fine-tune in fp32, two ranks on this machine through DeepSpeed ZeRO-2, one thread a rank. The data is GSM8K, question -> answer;
+with --shots N, prompts hold 0 to N solved problems before the question: long prompts of uneven length, where most tokens are not supervised.
   ours    ftcore: one padding-free row a micro-step, in the environment that the launcher gives its ranks
   padded  transformers.Trainer, batches of --padded-batch samples padded to their longest, in the environment of torchrun
   packed  TRL's SFTTrainer, packing with best fit decreasing (its default), attention SDPA with a block mask (flash attention has no CPU form), alike
@@ -62,21 +63,34 @@ def main() -> None:
         raise SystemExit(f"no such file: {given.data}; name GSM8K's train.jsonl (fields question, answer) with --data")
     folder = Path(tempfile.mkdtemp(prefix="ftlaunch-throughput-"))
     try:
-        plan, supervised = make_plan(folder, given)
+        if given.shots:
+            given.data = write_long_prompts(given.data, folder / "long_prompts.jsonl", given.shots)
+        plan = make_plan(folder, given)
         rounds = [run_round(folder, plan, number, given.rounds) for number in range(given.rounds)]
     except BaseException:
         print(f"the logs are in {folder}", file=sys.stderr)
         raise
     shutil.rmtree(folder)
     require_same_work(rounds)
-    result = summarise(rounds, supervised, plan)
+    result = summarise(rounds, plan)
     print_table(result)
     if given.out:
         given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def make_plan(folder: Path, given: argparse.Namespace) -> tuple[Plan, list[int]]:
-    """The plan (FOLDER/plan.json) and the supervised tokens of each update.
+def write_long_prompts(data: Path, to: Path, shots: int) -> Path:
+    """A file of the same rows whose questions follow 0 to `shots` solved problems, the rows before them. Returns its path."""
+    rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
+    with to.open("w", encoding="utf-8") as file:
+        for number, row in enumerate(rows):
+            before = rows[max(0, number - number % (shots + 1)) : number]
+            question = "\n\n".join([*(f"{each['question']}\n{each['answer']}" for each in before), row["question"]])
+            file.write(json.dumps({"question": question + "\n", "answer": row["answer"]}, ensure_ascii=False) + "\n")
+    return to
+
+
+def make_plan(folder: Path, given: argparse.Namespace) -> Plan:
+    """What all systems train, written to FOLDER/plan.json too.
 
     Takes the first seed whose updates all fill one number of packed rows, a multiple of the ranks: TRL needs as many rows in every update.
     """
@@ -98,9 +112,11 @@ def make_plan(folder: Path, given: argparse.Namespace) -> tuple[Plan, list[int]]
         packs=tuple(tuple(map(tuple, rows)) for rows in packs),
         padded_batch=given.padded_batch,
         micro_batch_tokens=given.micro_batch_tokens,
+        tokens=tuple(int(samples.lengths[window].sum()) for window in windows),
+        supervised_tokens=tuple(int(samples.supervised[window].sum()) for window in windows),
     )
     (folder / "plan.json").write_text(json.dumps(asdict(plan)))
-    return plan, [int(samples.supervised[list(window)].sum()) for window in windows]
+    return plan
 
 
 def prepare(folder: Path, given: argparse.Namespace, *, seed: int) -> RunDir:
@@ -184,13 +200,13 @@ def require_same_work(rounds: list[dict[str, list[list[Measured]]]]) -> None:
                         raise SystemExit(f"not the same work: update {update + 1}, {name} {one:.6f} (ours), {other:.6f} ({system}); no ratio is given")
 
 
-def summarise(rounds: list[dict[str, list[list[Measured]]]], supervised: list[int], plan: Plan) -> dict[str, Any]:
+def summarise(rounds: list[dict[str, list[list[Measured]]]], plan: Plan) -> dict[str, Any]:
     """Everything the table shows, and what it was measured with."""
     rates: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     for measured in rounds:
         for system in SYSTEMS:
             seconds = sum(update.cpu_s for rank in measured[system] for update in rank[1:])
-            rates[system].append(sum(supervised[1:]) / seconds)
+            rates[system].append(sum(plan.supervised_tokens[1:]) / seconds)
     packages = ("torch", "deepspeed", "transformers", "trl", "accelerate")
     return {
         "supervised_tokens_per_cpu_s": {system: median(values) for system, values in rates.items()},
@@ -200,7 +216,8 @@ def summarise(rounds: list[dict[str, list[list[Measured]]]], supervised: list[in
         "loss_by_update": {system: [update.loss for update in rounds[0][system][0]] for system in SYSTEMS},
         "grad_norm_by_update": {system: [update.grad_norm for update in rounds[0][system][0]] for system in SYSTEMS},
         "tolerance": {"loss": LOSS_TOLERANCE, "grad_norm": NORM_TOLERANCE},
-        "supervised_tokens_by_update": supervised,
+        "tokens_by_update": plan.tokens,
+        "supervised_tokens_by_update": plan.supervised_tokens,
         "samples_per_update": len(plan.samples[0]),
         "packed_rows_per_update": len(plan.packs[0]),
         "padded_batch": plan.padded_batch,
@@ -212,7 +229,9 @@ def summarise(rounds: list[dict[str, list[list[Measured]]]], supervised: list[in
 
 def print_table(result: dict[str, Any]) -> None:
     """One line a system."""
-    print(f"\n{result['rounds']} rounds, {result['samples_per_update']} samples an update; loss and gradient norm of every update agree")
+    share = sum(result["supervised_tokens_by_update"]) / sum(result["tokens_by_update"])
+    print(f"\n{result['samples_per_update']} samples an update, {share:.0%} of their tokens supervised, {result['rounds']} rounds")
+    print("loss and gradient norm of every update agree")
     print(f"{'system':<10}{'supervised tokens / CPU s':>28}{'wall s / update':>18}{'ours is faster by':>20}")
     for system in SYSTEMS:
         ratio = f"{result['ratio'][system]:.2f}x" if system in result["ratio"] else "-"
@@ -222,6 +241,7 @@ def print_table(result: dict[str, Any]) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=GSM8K, help="GSM8K's training file")
+    parser.add_argument("--shots", type=int, default=0, help="most solved problems in a prompt (default: 0)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=3, help="updates a turn; the first one warms up")
     parser.add_argument("--samples", type=int, default=32, help="samples an update")

@@ -39,6 +39,9 @@ class Plan:
     padded_batch: int
     """Samples a rank takes in one micro-step of the padded peer."""
     micro_batch_tokens: int
+    tokens: tuple[int, ...]
+    """Of each update's samples."""
+    supervised_tokens: tuple[int, ...]
 
     @staticmethod
     def read(path: Path) -> Plan:
@@ -46,7 +49,7 @@ class Plan:
         data = json.loads(path.read_text())
         samples = tuple(tuple(update) for update in data["samples"])
         packs = tuple(tuple(tuple(row) for row in update) for update in data["packs"])
-        return Plan(**{**data, "samples": samples, "packs": packs})
+        return Plan(**{**data, "samples": samples, "packs": packs, "tokens": tuple(data["tokens"]), "supervised_tokens": tuple(data["supervised_tokens"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,16 @@ import argparse
 import json
 import os
 import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ftcore.checkpoint.find import Found, find_newest_whole
@@ -23,7 +29,7 @@ from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 
 RECORD = "ftlaunch_export.json"
-"""Marks a folder as an export, and says how well it loaded back."""
+"""Marks a folder as an export, says which files it is made of, and how well it loaded back."""
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 """Largest difference of a logit between the model in memory and its files read back; merging an adapter rounds once more."""
 
@@ -36,27 +42,104 @@ def main(run_dir: RunDir, to: Path, form: str) -> None:
     """
     resolved, prepared = load_resolved(run_dir.resolved), load_prepared(run_dir.prepared)
     form = choose_form(form, resolved.spec.method.type)
-    require_replaceable(to)
+    require_replaceable(to, named=to)
     search = find_newest_whole(run_dir.checkpoints)
     if search.found is None:
         reasons = "; ".join(search.skipped) or "none was saved"
         raise CheckpointError(f"no whole checkpoint to export: {reasons}", where=str(run_dir.checkpoints), fix=f"ftlaunch --resume {run_dir.path}")
     emit("progress", stage="export", done=0, total=1, text=f"exporting {search.found.path.name} to {to}")
     model = trained_model(resolved, prepared, search.found)
-    aside = to.with_name(f".{to.name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    save(model, aside, form, prepared)
-    verify(model, aside, form, prepared, resolved)
-    if to.exists():
-        shutil.rmtree(to)
-    os.rename(aside, to)
+    with folder_aside(to) as aside:
+        new = aside / "new"
+        with disk_errors(to):
+            save(model, new, form, prepared)
+        gap = verify(model, new, form, prepared, resolved)
+        with disk_errors(to):
+            write_record(new, {"form": form, "largest_logit_difference": gap, "base": prepared.model.name})
+            replace(new, to, aside / "old")
     emit("exported", path=str(to), form=form, update=search.found.manifest.update)
 
 
-def require_replaceable(to: Path) -> None:
-    """Raises SpecError when `to` holds anything but an earlier export: nothing of the user's is overwritten."""
-    if to.exists() and not (to / RECORD).is_file() and (not to.is_dir() or any(to.iterdir())):
-        raise SpecError(f"{to} exists and is not an export of ftlaunch", where="--to", fix="name a new or empty folder")
+@contextmanager
+def folder_aside(to: Path) -> Iterator[Path]:
+    """A fresh folder beside `to`, gone at the end whatever happens: no name that a user's folder could have is taken."""
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=to.parent, prefix=f".{to.name}."))
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(to: Path) -> Iterator[None]:
+    """Raises CheckpointError for whatever the operating system refuses inside: a full disk, a limit, a missing permission."""
+    try:
+        yield
+    except Exception as error:
+        # tokenizers raises a bare Exception that only its text tells from others.
+        if not isinstance(error, (OSError, SafetensorError)) and "(os error" not in str(error):
+            raise
+        raise CheckpointError(f"can't write the export: {error}", where=str(to), fix="make room there, or name another place with --to") from error
+
+
+def write_record(folder: Path, record: dict[str, object]) -> None:
+    """Writes the record of an export, with the names of all files in `folder`."""
+    (folder / RECORD).write_text(json.dumps({**record, "files": files_in(folder)}, indent=1) + "\n")
+
+
+def files_in(folder: Path) -> list[str]:
+    """Every file and link below `folder` but the record, by its path relative to it."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return [name for path in paths if (name := path.relative_to(folder).as_posix()) != RECORD]
+
+
+def replace(new: Path, to: Path, old: Path) -> None:
+    """Puts `new` in the place of `to`, whose earlier export moves to `old`; puts that back when anything goes wrong.
+
+    Raises SpecError when a file of the user's has come to `to` meanwhile. It looks after the move, when no one
+    can still add a file by its path.
+    """
+    try:
+        if os.path.lexists(to):
+            os.rename(to, old)
+            require_replaceable(old, named=to)
+        os.rename(new, to)
+    except BaseException:
+        if os.path.lexists(old) and not os.path.lexists(to):
+            os.rename(old, to)
+        raise
+
+
+def require_replaceable(folder: Path, *, named: Path) -> None:
+    """Raises SpecError when `folder` holds anything but the files of an earlier export: nothing of the user's is overwritten.
+
+    `named` is what the user calls it.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir() or folder.is_symlink():
+        raise SpecError(f"{named} exists and is not an export of ftlaunch", where="--to", fix="name a new or empty folder")
+    found = files_in(folder)
+    written = _written_files(folder)
+    if written is None and (found or (folder / RECORD).exists()):
+        raise SpecError(f"{named} exists and is not an export of ftlaunch", where="--to", fix="name a new or empty folder")
+    others = [name for name in found if name not in (written or ())]
+    if others:
+        raise SpecError(
+            f"{named} is an export, and holds files that ftlaunch did not write: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}",
+            where="--to",
+            fix="move them away, or name a new or empty folder",
+        )
+
+
+def _written_files(folder: Path) -> list[str] | None:
+    """The files that the record in `folder` lists; None without a record that can be read."""
+    try:
+        return [str(name) for name in json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def choose_form(form: str, method: str) -> str:
@@ -99,8 +182,8 @@ def save(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared) ->
     AutoTokenizer.from_pretrained(prepared.model.path, trust_remote_code=prepared.model.trust_remote_code).save_pretrained(folder)
 
 
-def verify(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared, resolved: ResolvedSpec) -> None:
-    """Loads `folder` back and compares logits on a short row. Raises CheckpointError when they differ or a tensor is empty."""
+def verify(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared, resolved: ResolvedSpec) -> float:
+    """Loads `folder` back and returns the largest difference of a logit on a short row. Raises CheckpointError when they differ or a tensor is empty."""
     dtype = DTYPES[str(resolved.spec.model.dtype)]
     if form == "adapter":
         base = AutoModelForCausalLM.from_pretrained(prepared.model.path, dtype=dtype, trust_remote_code=prepared.model.trust_remote_code)
@@ -117,7 +200,37 @@ def verify(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared, 
             where=str(folder),
             fix="keep the run folder and report it",
         )
-    (folder / RECORD).write_text(json.dumps({"form": form, "largest_logit_difference": gap, "base": prepared.model.name}, indent=1) + "\n")
+    return gap
+
+
+class Ended(BaseException):
+    """A signal asked the process to end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def cleaning_up(work: Callable[[], None]) -> None:
+    """Runs `work`; a signal that would end the process at once first unwinds it, so that nothing is left aside.
+
+    The process then dies of that very signal: its status is what it would have been.
+    """
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _unwind)
+    try:
+        work()
+    except Ended as ended:
+        signal.signal(ended.signum, signal.SIG_DFL)
+        os.kill(os.getpid(), ended.signum)
+
+
+def _unwind(signum: int, frame: FrameType | None) -> None:
+    # A second signal would cut the clean-up short.
+    for other in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    raise Ended(signum)
 
 
 def _arguments() -> argparse.Namespace:
@@ -130,4 +243,4 @@ def _arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = _arguments()
-    run_main(lambda run_dir: main(run_dir, given.to.resolve(), given.format), RunDir(given.run.resolve()))
+    run_main(lambda run_dir: cleaning_up(lambda: main(run_dir, given.to.resolve(), given.format)), RunDir(given.run.resolve()))

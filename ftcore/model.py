@@ -12,15 +12,20 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from ftcore import attention
 from ftcore.data.prepared import ModelSource
-from ftcore.spec.errors import SpecError
+from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.sections import MethodSection, ModelSection, Spec, TrainSection
+from ftcore.weight_files import tensors_that_do_not_fit
 
 ParameterGroup = dict[str, Any]
 """{"params": [parameters], "weight_decay": float}: what torch.optim takes."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ADAPTABLE = (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv1d, torch.nn.Conv2d, Conv1D)
+"""Types of modules that LoRA can adapt."""
+CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
 COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -45,22 +50,36 @@ def partitioned_loading(ds_config: Path) -> Iterator[None]:
 
 
 def load_base(model: ModelSection, source: ModelSource) -> PreTrainedModel:
-    """The pretrained model in `model.dtype`, without a cache and with attention that keeps packed samples apart."""
+    """The pretrained model in `model.dtype`, without a cache and with attention that keeps packed samples apart.
+
+    Raises SpecError when the files lack a weight of the model, or hold one of another shape.
+    """
     implementation = attention.NAME if model.attn_implementation == "sdpa" else model.attn_implementation
-    base = AutoModelForCausalLM.from_pretrained(
+    base, info = AutoModelForCausalLM.from_pretrained(
         source.path,
         dtype=DTYPES[str(model.dtype)],
         attn_implementation=implementation,
         trust_remote_code=source.trust_remote_code,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # reported in `info` then, with the names, and refused below
     )
+    require_all_weights(info, source)
     base.config.use_cache = False
     return base
+
+
+def require_all_weights(info: dict[str, Any], source: ModelSource) -> None:
+    """Raises SpecError when transformers' loading information names weights that were missing or of another shape."""
+    wrong = tensors_that_do_not_fit(info)
+    if wrong:
+        raise SpecError(f"{source.name} is not whole: {wrong}", where="model.model_name_or_path", fix="download or copy the model again")
 
 
 def attach_method(base: PreTrainedModel, method: MethodSection, train: TrainSection) -> torch.nn.Module:
     """The model to train: `base` itself for full, a PEFT model with trainable parameters in the compute type for lora.
 
-    The adapter's initial values come from `train.seed`, so that every rank makes the same ones.
+    The adapter's initial values come from `train.seed`, so that every rank makes the same ones. Raises SpecError
+    for targets that the model lacks or LoRA can't adapt.
     """
     if method.type == "full":
         model: torch.nn.Module = base
@@ -68,17 +87,18 @@ def attach_method(base: PreTrainedModel, method: MethodSection, train: TrainSect
         check_targets(base, method)
         torch.manual_seed(train.seed)
         targets = "all-linear" if method.target_modules == ("all-linear",) else list(method.target_modules)
-        model = get_peft_model(
-            base,
-            LoraConfig(
-                task_type="CAUSAL_LM",
-                r=method.r,
-                lora_alpha=method.lora_alpha,
-                lora_dropout=method.lora_dropout,
-                target_modules=targets,
-                modules_to_save=list(method.modules_to_save) or None,
-            ),
+        config = LoraConfig(
+            task_type="CAUSAL_LM",
+            r=method.r,
+            lora_alpha=method.lora_alpha,
+            lora_dropout=method.lora_dropout,
+            target_modules=targets,
+            modules_to_save=list(method.modules_to_save) or None,
         )
+        try:
+            model = get_peft_model(base, config)
+        except (ValueError, TypeError) as error:
+            raise SpecError(f"PEFT can't adapt this model: {error}", where="method", fix="use target_modules [all-linear]") from error
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(COMPUTE_DTYPES[train.precision])
@@ -88,19 +108,47 @@ def attach_method(base: PreTrainedModel, method: MethodSection, train: TrainSect
 
 
 def check_targets(base: torch.nn.Module, method: MethodSection) -> Counter[str]:
-    """How many modules each LoRA target matches. Raises SpecError naming every target that matches none."""
-    names = [name for name, _ in base.named_modules()]
+    """How many modules each LoRA target matches. Raises SpecError naming every target that matches none, or one of the wrong type."""
     wanted = [target for target in (*method.target_modules, *method.modules_to_save) if target != "all-linear"]
-    matches = Counter({target: sum(name == target or name.endswith(f".{target}") for name in names) for target in wanted})
-    missing = [target for target in wanted if not matches[target]]
+    found = {target: _called(base, target) for target in wanted}
+    missing = [target for target in wanted if not found[target]]
+    problems = []
     if missing:
         linear = sorted({name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)})
-        raise SpecError(
-            f"no module of the model is called {', '.join(missing)}; its linear layers are {', '.join(linear)}",
-            where="method.target_modules" if set(missing) & set(method.target_modules) else "method.modules_to_save",
-            fix="correct the names, or use [all-linear]",
+        problems.append(
+            Problem(
+                what=f"no module of the model is called {', '.join(missing)}; its linear layers are {', '.join(linear)}",
+                where="method.target_modules" if set(missing) & set(method.target_modules) else "method.modules_to_save",
+                fix="correct the names, or use [all-linear]",
+            )
         )
-    return matches
+    for target in method.target_modules:
+        unfit = sorted({type(module).__name__ for module in found.get(target, ()) if not isinstance(module, ADAPTABLE)})
+        if unfit:
+            what = f"{target} is a {', '.join(unfit)}, and LoRA adapts linear, embedding and convolution layers only"
+            problems.append(Problem(what=what, where="method.target_modules", fix="name such layers, or use [all-linear]"))
+    for target in method.modules_to_save:
+        reasons = {reason for module in found[target] if (reason := _why_not_whole(module))}
+        if reasons:
+            what = f"{target} can't be trained whole beside adapters: {', '.join(sorted(reasons))}"
+            problems.append(Problem(what=what, where="method.modules_to_save", fix="name single layers, such as lm_head, embed_tokens or norm"))
+    if problems:
+        raise SpecError(problems)
+    return Counter({target: len(modules) for target, modules in found.items()})
+
+
+def _called(base: torch.nn.Module, target: str) -> list[torch.nn.Module]:
+    """The modules whose name, or its last parts, is `target`: what PEFT matches."""
+    return [module for name, module in base.named_modules() if name == target or name.endswith(f".{target}")]
+
+
+def _why_not_whole(module: torch.nn.Module) -> str:
+    """Why PEFT can't copy `module` whole, or would copy the layers that get adapters with it; empty when it can."""
+    if any(isinstance(part, CONTAINERS) for part in module.modules()):
+        return f"{type(module).__name__} holds the layers of the model"
+    if any(True for child in module.children() for _ in child.parameters()):
+        return f"{type(module).__name__} is made of other layers"
+    return "" if any(True for _ in module.parameters()) else f"{type(module).__name__} has no parameters"
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[ParameterGroup]:

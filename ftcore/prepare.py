@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
@@ -32,11 +33,12 @@ def main(run_dir: RunDir) -> None:
 def prepare(resolved: ResolvedSpec) -> Prepared:
     """Model source and data sets of a resolved spec, made or found in its cache.
 
-    Raises SpecError for the model, DataError for the mistakes of both data sets together.
+    Raises SpecError for the model and the method's targets, DataError for the mistakes of both data sets together.
     """
     cache_dir = Path(resolved.cache_dir)
     data = resolved.spec.data
     model = resolve_model_source(resolved.spec.model, cache_dir)
+    check_base(resolved.spec, model, cache_dir)
     sets: dict[str, PreparedSet] = {}
     problems: list[Problem] = []
     for name in ["train"] if data.eval is None else ["train", "eval"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import socket
@@ -12,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from ftcore.spec.errors import FtError, TrainingError
+from ftcore.spec.errors import CheckpointError, FtError, TrainingError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir, write_atomic
@@ -20,6 +22,15 @@ from ftcore.spec.run_dir import RunDir, write_atomic
 TRACEBACK_LINES = 30
 """Last lines of a traceback that are reported; the whole is in the log."""
 OUR_BUG = 1
+
+_CANT_WRITE = {
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some space: the quota is used up",
+    errno.EROFS: "its disk is read-only: make it writable again",
+    errno.EACCES: "allow this user to use it (ls -l shows who may)",
+    errno.ENOTDIR: "a file stands where a folder should be: move it away",
+}
+"""errno of what a user can mend -> how."""
 
 
 def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
@@ -31,10 +42,13 @@ def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
     try:
         main(run_dir)
     except BaseException as error:  # noqa: BLE001  whatever it was, the launcher must hear of it
-        traceback.print_exc()
         status = report(error, run_dir)
-    sys.stdout.flush()
-    sys.stderr.flush()
+        # The log may lie on the disk whose being full is the error.
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(status)
 
 
@@ -53,9 +67,11 @@ def report(error: BaseException, run_dir: RunDir) -> int:
         "lost_peer": is_lost_peer(error),
         "time": time.time(),
     }
-    if rank is not None:
-        write_atomic(run_dir.rank_error(attempt(), int(rank)), json.dumps({**details, "traceback": "\n".join(cause)}, indent=1))
+    # First the event, which needs no disk.
     emit("error", **details, traceback=_fit("\n".join(cause)))
+    if rank is not None:
+        with contextlib.suppress(OSError):
+            write_atomic(run_dir.rank_error(attempt(), int(rank)), json.dumps({**details, "traceback": "\n".join(cause)}, indent=1))
     return status
 
 
@@ -77,6 +93,14 @@ def as_ft_error(error: BaseException) -> FtError | None:
         )
     if name == "ModuleNotFoundError":
         return FtError(str(error), fix="make install")
+    number = error.errno if isinstance(error, OSError) else None
+    # safetensors and torch tell of a full disk in words alone.
+    if number is None and isinstance(error, Exception) and os.strerror(errno.ENOSPC) in str(error):
+        number = errno.ENOSPC
+    if number in _CANT_WRITE:
+        file = getattr(error, "filename", None)
+        fix = f"{_CANT_WRITE[number]}, then go on with --resume"
+        return CheckpointError(str(error), where=str(file) if file else "the run's files", fix=fix)
     return None
 
 

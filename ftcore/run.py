@@ -8,6 +8,8 @@ from ftcore import dist
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.plan import attention_share_of
 from ftcore.batch.window import UpdateSequence
+from ftcore.checkpoint.find import Search
+from ftcore.checkpoint.layout import newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
@@ -72,6 +74,7 @@ def restore(engine: Engine, job: Job) -> Cursor:
     for reason in search.skipped if first else ():
         record_event(job.run_dir, "note", text=f"checkpoint skipped: {reason}")
     if search.found is None:
+        _require_none_damaged(job, search)
         if first and job.run_dir.metrics.exists():
             record_event(job.run_dir, "note", text="no whole checkpoint: starting from update 0")
         return start
@@ -81,6 +84,16 @@ def restore(engine: Engine, job: Job) -> Cursor:
         record_event(job.run_dir, "resumed", update=cursor.next_update, path=search.found.path.name)
         emit("note", text=f"resumed from {search.found.path.name}: {cursor.next_update} of {job.sequence.total_updates} updates done")
     return cursor
+
+
+def _require_none_damaged(job: Job, search: Search) -> None:
+    """Raises CheckpointError when checkpoints are there and none is whole: training from the beginning is the user's decision."""
+    if newest_first(job.run_dir.checkpoints):
+        raise CheckpointError(
+            f"no checkpoint is whole: {'; '.join(search.skipped)}",
+            where=str(job.run_dir.checkpoints),
+            fix="put the files back, or move the folder away to start again from update 0",
+        )
 
 
 if __name__ == "__main__":

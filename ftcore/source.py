@@ -1,6 +1,6 @@
 """Where the base model comes from: a folder, a GGUF file, a file of an installed package, a model built in code, or the Hugging Face hub.
 
-Whatever it was, it becomes one local folder in Hugging Face's format with model and tokenizer, and a digest of its weights.
+Whatever it was, it becomes one local folder in Hugging Face's format with model and tokenizer, and a digest of its weights, configuration and code.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 from ftcore.convert_gguf import convert_gguf
@@ -18,6 +19,7 @@ from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.run_dir import write_atomic
 from ftcore.spec.sections import ModelSection
 from ftcore.tiny_llama import TINY_LLAMA, build_tiny_llama
+from ftcore.weight_files import safetensors_shapes
 
 WHERE = "model.model_name_or_path"
 PACKAGE = "package:"
@@ -38,7 +40,7 @@ def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
     if name == TINY_LLAMA:
         folder = cache_dir / "models" / f"tiny-llama-v{TINY_LLAMA_VERSION}"
         with exclusive(folder.with_name(folder.name + ".lock")):
-            if not folder.exists():
+            if not _is_whole(folder):
                 build_tiny_llama(folder)
     elif name.startswith("builtin:"):
         raise SpecError(f"no model is built in under the name {name}", where=WHERE, fix=f"use {TINY_LLAMA}")
@@ -55,17 +57,20 @@ def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
     return ModelSource(
         path=str(folder.absolute()),
         revision=revision,
-        digest=_weights_digest(folder, _check_folder(folder, name), cache_dir),
+        digest=_base_digest(folder, _check_folder(folder, name), cache_dir),
         name=name,
         trust_remote_code=model.trust_remote_code,
     )
 
 
 def file_digest(path: Path, cache_dir: Path) -> str:
-    """sha256 of a file; remembered in the cache for as long as its path, size and modification time stay."""
+    """sha256 of a file; remembered in the cache for as long as its path, inode, size and times stay.
+
+    The time of the last change to the inode is among them: that one can't be set back as the modification time can.
+    """
     state = path.stat()
     place = str(path.resolve())
-    identity = [place, state.st_size, state.st_mtime_ns]
+    identity = [place, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
     memory = cache_dir / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
@@ -84,9 +89,23 @@ def _from_gguf(path: Path, cache_dir: Path) -> Path:
         raise SpecError(f"{path} is a file, but no .gguf file", where=WHERE, fix="name a model folder, a GGUF file or a hub id")
     folder = cache_dir / "models" / f"{file_digest(path, cache_dir)[:16]}-v{GGUF_VERSION}"
     with exclusive(folder.with_name(folder.name + ".lock")):
-        if not folder.exists():
+        if not _is_whole(folder):
             convert_gguf(path, folder)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder of the cache can be used as it is; a damaged one is removed, to be made again. Hold its lock."""
+    if not folder.exists():
+        return False
+    try:
+        _check_folder(folder, folder.name)
+        for file in folder.glob("*.json"):
+            json.loads(file.read_text(encoding="utf-8"))
+    except (SpecError, ValueError):
+        shutil.rmtree(folder)
+        return False
+    return True
 
 
 def _package_path(name: str) -> Path:
@@ -109,7 +128,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _check_folder(folder: Path, name: str) -> list[Path]:
-    """The weight files of a model folder. Raises SpecError naming everything that is missing."""
+    """The weight files of a model folder. Raises SpecError naming everything that is missing or cut off."""
     problems: list[Problem] = []
     if not (folder / "config.json").exists():
         adapter = (folder / "adapter_config.json").exists()
@@ -117,7 +136,9 @@ def _check_folder(folder: Path, name: str) -> list[Path]:
             "it holds an adapter: name its base model, or export the merged model" if adapter else "name a folder that save_pretrained or ftlaunch export made"
         )
         problems.append(Problem(what=f"{name} has no config.json", where=WHERE, fix=fix))
-    weights = _weights(folder)
+    elif not _is_json_object(folder / "config.json"):
+        problems.append(Problem(what=f"{name}/config.json is damaged: no JSON object", where=WHERE, fix="download or copy the model again"))
+    weights = weight_files(folder)
     if not weights:
         problems.append(
             Problem(what=f"{name} has no weights", where=WHERE, fix=f"it needs {' or '.join(single for single, _ in INDEXED)}, or the shards with their index")
@@ -127,6 +148,12 @@ def _check_folder(folder: Path, name: str) -> list[Path]:
         problems.append(
             Problem(what=f"{name} lacks weight files that its index names: {', '.join(missing)}", where=WHERE, fix="download or copy the model again")
         )
+    for file in weights:
+        try:
+            if file.suffix == ".safetensors" and file.exists():
+                safetensors_shapes(file)
+        except SpecError as error:
+            problems.extend(error.problems)
     if not any((folder / file).exists() for file in TOKENIZERS):
         problems.append(
             Problem(what=f"{name} has no tokenizer", where=WHERE, fix="put the tokenizer's files (tokenizer.json, tokenizer_config.json) into the folder")
@@ -136,7 +163,15 @@ def _check_folder(folder: Path, name: str) -> list[Path]:
     return weights
 
 
-def _weights(folder: Path) -> list[Path]:
+def _is_json_object(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+    except ValueError:
+        return False
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files of a model folder, as from_pretrained would choose them; a missing shard is among them. Raises SpecError for a damaged index."""
     for single, index in INDEXED:
         if (folder / single).exists():
             return [folder / single]
@@ -152,8 +187,9 @@ def _shards(index: Path) -> list[str]:
         raise SpecError(f"{index} is no index of weight files: {error}", where=WHERE, fix="download or copy the model again") from error
 
 
-def _weights_digest(folder: Path, weights: list[Path], cache_dir: Path) -> str:
+def _base_digest(folder: Path, weights: list[Path], cache_dir: Path) -> str:
+    # The same weights compute something else with another config.json or other code.
     digest = hashlib.sha256()
-    for file in weights:
+    for file in [folder / "config.json", *sorted(folder.glob("*.py")), *weights]:
         digest.update(f"{file.name} {file_digest(file, cache_dir)}\n".encode())
     return digest.hexdigest()

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
+from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.events import EVENTS_FD
 from launcher.processes import LAUNCH_ID, child_setup, signal_group, sweep
 
@@ -60,12 +61,22 @@ class StopSignals:
 
 
 @contextlib.contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Raises ClusterError when this machine refuses to start `what`: it lacks descriptors, processes, memory or the program."""
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(f"can't start {what}: {error}", where="this machine", fix="see the limits on processes, memory and files (ulimit -a)") from error
+
+
+@contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignals]:
     """While active, SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) ask for a stop instead of ending this process.
 
     SIGINT counts even where a shell started this process in the background with SIGINT ignored.
     """
-    handle, write_handle = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    with starting("the launch"):
+        handle, write_handle = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     stop = StopSignals(handle)
     wakeup_before = signal.set_wakeup_fd(write_handle, warn_on_full_buffer=False)
     handlers_before = {}
@@ -86,12 +97,13 @@ def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None]
     """Runs the child to its end and returns its return code (-N for a signal N). Nothing that it started is left afterwards.
 
     When `stop` is asked for, calls `on_stop` once, sends SIGTERM to the child and SIGKILL after its grace.
+    Raises CheckpointError when its log can't be written, ClusterError when it can't be started.
     """
-    read_handle, write_handle = os.pipe()
+    with starting(child.argv[0]):
+        read_handle, write_handle = os.pipe()
     os.set_blocking(read_handle, False)
     try:
-        child.log.parent.mkdir(parents=True, exist_ok=True)
-        with child.log.open("ab") as output:
+        with open_log(child.log) as output, starting(child.argv[0]):
             process = subprocess.Popen(
                 child.argv,
                 env={**child.environment, EVENTS_FD: str(write_handle)},
@@ -117,6 +129,16 @@ def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None]
         sweep(child.environment[LAUNCH_ID])
         reader.close()
     return process.returncode
+
+
+def open_log(log: Path) -> BinaryIO:
+    """The file, for appending; its folder is made. Raises CheckpointError when it can't be written."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("ab")
+    except OSError as error:
+        fix = "free some space, or make the run's folder one that this user can write to"
+        raise CheckpointError(f"can't write {log}: {error.strerror}", where="logs", fix=fix) from error
 
 
 def _watch(process: subprocess.Popen[bytes], grace_s: float, reader: _EventReader, stop: StopSignals, on_stop: Callable[[], None]) -> None:

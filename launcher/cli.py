@@ -2,137 +2,135 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TextIO
 
-import click
-
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError
-
-VERBS = ("launch", "validate", "export")
-"""Each is a module of launcher.commands, imported when it is called."""
+# The rest is imported inside `main`, where Ctrl-C is handled.
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, Problem, SpecError
 
 OUR_BUG = 1
-USAGE = 2
-
-_GROUP_OPTIONS = ("--help", "-h", "--version")
-
-
-class Verbs(click.Group):
-    """The verbs, and `launch` where none is named."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A command line that begins with an option or with KEY=VALUE, or is empty, launches."""
-        names_verb = bool(args) and not args[0].startswith("-") and "=" not in args[0]
-        asks_group = bool(args) and args[0] in _GROUP_OPTIONS
-        return super().parse_args(ctx, args if names_verb or asks_group else ["launch", *args])
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs in the order of the help."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the verb's module; None for an unknown one."""
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"launcher.commands.{cmd_name}").command
-        return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError for an unknown verb, with the nearest one."""
-        command = self.get_command(ctx, args[0])
-        if command is not None:
-            return args[0], command, args[1:]
-        nearest = difflib.get_close_matches(args[0], VERBS, n=1)
-        if nearest:
-            hint = f"did you mean `ftlaunch {nearest[0]}`?"
-        elif Path(args[0]).is_file():
-            hint = f"to launch a spec, write `ftlaunch --spec {args[0]}`"
-        else:
-            hint = f"there are {', '.join(VERBS)}"
-        raise click.UsageError(f"no verb '{args[0]}': {hint}", ctx)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs, and the options of `launch`, which need no verb."""
-        launch = self.get_command(ctx, "launch")
-        options = [each for each in (launch.params if launch else []) + self.get_params(ctx) if isinstance(each, click.Option)]
-        with formatter.section("Options"):
-            formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
-        self.format_commands(ctx, formatter)
-
-
-def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
-    if not is_asked:
-        return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        click.echo(f"ftlaunch {version('ftlaunch')}")
-    except PackageNotFoundError:
-        click.echo("ftlaunch, not installed as a package")
-    context.exit()
-
-
-cli = Verbs(
-    "ftlaunch",
-    subcommand_metavar="[OPTIONS] [KEY=VALUE]... | VERB ...",
-    options_metavar="",
-    help="Fine-tune language models through DeepSpeed, on one machine or many. Without a verb: launch a run.",
-    epilog="Exit status: 0 done, 1 our bug, 2 usage or spec, 3 cluster, 4 data, 5 checkpoint, 6 training, 7 does not fit, 128+N killed by signal N.",
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda token: token.replace("_", "-"),
-        "max_content_width": 110,
-    },
-    params=[click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")],
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the exit status."""
-    status = _run(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        sys.stdout.flush()
-    except OSError:
-        # The reader went away; Python's own flush at exit must not turn that into another status.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _open_standard_streams()
+        status = _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        _tell("stopped by SIGINT")
+        status = INTERRUPT_STATUS_BASE + signal.SIGINT
+    _flush()
     return status
 
 
+def _open_standard_streams() -> None:
+    """Gives descriptors 0 to 2 that were closed (`>&-`) to /dev/null, so that no file of ours gets one of their numbers."""
+    for handle, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(handle)
+        except OSError:
+            # The lowest free number: those below are open by now.
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(handle, "w" if handle else "r", encoding="utf-8", closefd=False))
+
+
+def _flush() -> None:
+    """Writes out what is left; a reader that went away or a full disk must not become another status at Python's own flush."""
+    for stream in (sys.stdout, sys.stderr):
+        if not _flushes(stream):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _flushes(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _takes_output() -> bool:
+    """Whether stdout still takes a line; an unbuffered one keeps nothing of what it failed to write."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write("\n")
+        return _flushes(sys.stdout)
+    return False
+
+
 def _run(arguments: list[str]) -> int:
+    try:
+        _require_readable_names(arguments)
+        return _call(arguments)
+    except FtError as error:
+        print_error(error)
+        return error.exit_status
+    except SystemExit:
+        # Click's answer to a reader of stdout that went away.
+        return INTERRUPT_STATUS_BASE + signal.SIGPIPE
+    except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the user gets a line and a status
+        if isinstance(error, OSError) and error.filename is None and not _takes_output():
+            return INTERRUPT_STATUS_BASE + signal.SIGPIPE
+        _tell(f"ftlaunch: this is our bug: {type(error).__name__}: {error}\n    its traceback, for a report: {_save_traceback()}")
+        return OUR_BUG
+
+
+def _call(arguments: list[str]) -> int:
+    import click
+
+    from launcher.verbs import cli
+
     try:
         result = cli.main(arguments, prog_name="ftlaunch", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as asked:
         return asked.exit_code
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         return error.exit_code
-    except FtError as error:
-        print_error(error)
-        return error.exit_status
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("stopped by SIGINT", err=True)
-        return INTERRUPT_STATUS_BASE + signal.SIGINT
-    except SystemExit:
-        # Click's answer to a reader of stdout that went away.
-        return INTERRUPT_STATUS_BASE + signal.SIGPIPE
-    except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the user gets a line and a status
-        click.echo(f"ftlaunch: this is our bug: {type(error).__name__}: {error}\n    its traceback, for a report: {_save_traceback()}", err=True)
-        return OUR_BUG
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+
+
+def _require_readable_names(arguments: list[str]) -> None:
+    """Raises SpecError when the current folder is gone, or a name holds bytes that no text file could hold."""
+    try:
+        folder = os.getcwd()
+    except OSError as error:
+        raise SpecError("the current folder has been deleted", fix="cd to a folder that exists") from error
+    named = {"the current folder": folder, "$FTLAUNCH_CACHE": os.environ.get("FTLAUNCH_CACHE", ""), "$HOME": os.environ.get("HOME", "")}
+    named |= {f"argument {number}": text for number, text in enumerate(arguments, start=1)}
+    wrong = [name for name, text in named.items() if not _is_text(text)]
+    if wrong:
+        fix = "rename it, or work elsewhere"
+        raise SpecError([Problem(what=f"{named[name]!a} holds bytes that are not UTF-8 text", where=name, fix=fix) for name in wrong])
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def print_error(error: FtError) -> None:
     """The problems of an error on stderr, with their number when there are several."""
     count = len(error.problems)
-    click.echo(f"ftlaunch: {count} problems" if count > 1 else f"ftlaunch: {error}", err=True)
+    _tell(f"ftlaunch: {count} problems" if count > 1 else f"ftlaunch: {error}")
     for problem in error.problems if count > 1 else ():
-        click.echo(str(problem), err=True)
+        _tell(str(problem))
+
+
+def _tell(text: str) -> None:
+    """A line on stderr; one that can't be written is lost, and the status stays what it is."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def _save_traceback() -> str:
@@ -140,8 +138,11 @@ def _save_traceback() -> str:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="ftlaunch-bug-", suffix=".log", delete=False, encoding="utf-8") as file:
-        traceback.print_exc(file=file)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="ftlaunch-bug-", suffix=".log", delete=False, encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+    except OSError as error:
+        return f"could not be saved ({error})"
     return file.name
 
 

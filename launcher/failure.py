@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, error_from_dict
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, SpecError, error_from_dict
 from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Event
@@ -104,6 +104,9 @@ def render_failure(failure: Failure, advice: str) -> str:
     elif "problems" not in error:
         lines += ["  last lines of its log:", *_indented(tail(failure.log) or ["(it wrote nothing)"])]
     lines.append(f"  its log: {shown(failure.log)}")
+    if failure.error is not None and failure.error.get("kind") == SpecError.__name__:
+        # A run goes on as it was started, with the same mistake.
+        advice = "mend the spec and start a new run"
     lines += [f"  to do: {text}" for text in (*_hints(failure), advice)]
     return "\n".join(lines)
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from launcher.backends.base import Launch
 from launcher.backends.local import LocalBackend, Steps
-from launcher.children import stop_signals
+from launcher.children import open_log, stop_signals
 from launcher.environment import import_root, process_environment
 from launcher.hostfile import render_hostfile, same_machine_warnings
 from launcher.node_script import ScriptContext, render_node_script
 from launcher.progress import Progress
 from launcher.run_folder import locked, next_attempt, require_unused, shown, write_files
 from launcher.topology import is_local
+from launcher.unchanged import record_path, record_text, require_ds_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +58,23 @@ def start_new(run_dir: RunDir, new: NewRun, manner: Manner) -> None:
     """Fills the folder, launches and shows the summary. Raises CheckpointError when another launch took the folder first."""
     with locked(run_dir) as lock_handle:
         require_unused(run_dir)
+        fixed = {run_dir.ds_config: new.ds_config, run_dir.resolved: new.resolved.to_json()}
         files = {
             run_dir.spec: new.spec_text,
-            run_dir.ds_config: new.ds_config,
+            record_path(run_dir): record_text(fixed),
             run_dir.hostfile: render_hostfile(new.resolved.hosts),
             **node_scripts(run_dir, new.resolved.hosts),
-            run_dir.resolved: new.resolved.to_json(),
+            # resolved.json, which makes the folder a run's, comes last.
+            **fixed,
         }
         write_files(files)
         _launch(run_dir, new.resolved, manner, lock_handle)
 
 
 def start_again(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner) -> None:
-    """Launches the run of an existing folder once more; only the node scripts are written anew."""
+    """Launches the run of an existing folder once more; only the node scripts are written anew. Raises CheckpointError when ds_config.json was changed."""
     with locked(run_dir) as lock_handle:
+        require_ds_config(run_dir, resolved)
         write_files(node_scripts(run_dir, resolved.hosts))
         _launch(run_dir, resolved, manner, lock_handle)
 
@@ -101,8 +107,14 @@ def describe(run_dir: RunDir, resolved: ResolvedSpec) -> str:
 
 def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
     """Runs an export of the run as a process of its own. Raises its FtError, or RunStoppedError after a signal."""
-    logs = run_dir.attempt_logs(max(1, next_attempt(run_dir) - 1))
     progress = Progress(sys.stdout)
+    logs = run_dir.attempt_logs(max(1, next_attempt(run_dir) - 1))
+    try:
+        open_log(logs / "export.log").close()
+    except CheckpointError:
+        # A run on a disk that can't be written to can still be exported to another one.
+        logs = Path(tempfile.mkdtemp(prefix="ftlaunch-export-"))
+        progress.line(f"the run's folder can't be written to; the export's log is in {logs}")
     with stop_signals() as stop:
         Steps(logs, _environment({}), progress, stop, advice=lambda: "export again").run("the export", "export.log", argv)
     progress.flush()

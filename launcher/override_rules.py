@@ -9,7 +9,9 @@ from typing import Any
 from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
+from launcher.references import absolute
 from launcher.schema_check import Found, Schema, advise_from_schema, check_schema, load_schema
+from launcher.topology import local_accelerators
 
 DS_SCHEMA = Path(__file__).with_name("schema") / "ds_config.schema.json"
 HOME: KeyPath = ("zero", "overrides")
@@ -28,10 +30,11 @@ def check_overrides(spec: Spec, world_size: int | None) -> list[Found]:
             continue
         found.append(Found(item.path, sized) if sized and item.path[0] in SIZES else item)
     zero = overrides.get("zero_optimization")
+    wrong = {item.path for item in found}
+    rules = list(_profile_rules(overrides))
     if isinstance(zero, dict):
-        wrong = {item.path for item in found}
-        rules = [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec, world_size)]
-        found += [item for item in rules if item.path not in wrong]
+        rules += [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec, world_size)]
+    found += [item for item in rules if item.path not in wrong]
     return [Found((*HOME, *item.path), item.problem) for item in found]
 
 
@@ -81,10 +84,24 @@ def _stage_rules(zero: dict[str, Any], spec: Spec, schema: Schema) -> Iterator[F
             yield Found(("zero_optimization", key), problem)
 
 
+def _profile_rules(overrides: dict[str, Any]) -> Iterator[Found]:
+    profiler = overrides.get("flops_profiler")
+    file = profiler.get("output_file") if isinstance(profiler, dict) else None
+    if isinstance(file, str) and "\0" not in file and Path(absolute(file)).exists():
+        problem = Problem(what=f"{absolute(file)} exists, and DeepSpeed would write over it", fix="name a new file")
+        yield Found(("flops_profiler", "output_file"), problem)
+
+
 def _value_rules(zero: dict[str, Any], spec: Spec, world_size: int | None) -> Iterator[Found]:
     if zero.get("reduce_scatter") is False and spec.zero.stage == 3:
         what = "reduce_scatter: false scales gradients another way at stage 3"
         yield Found(("zero_optimization", "reduce_scatter"), Problem(what=what, fix="remove it"))
+    quantized = [key for key in zero if key.startswith("zero_quantized_") and zero[key] is True]
+    # What a hostfile's machines have is not known here.
+    if quantized and not spec.cluster.hosts and not local_accelerators():
+        for key in quantized:
+            problem = Problem(what=f"{key} needs DeepSpeed's CUDA kernels, and this machine has no accelerator", fix="remove it")
+            yield Found(("zero_optimization", key), problem)
     group = zero.get("zero_hpz_partition_size")
     if isinstance(group, int) and group > 0 and world_size is not None and world_size % group:
         what = f"{world_size} ranks don't divide into groups of {group}"

@@ -44,7 +44,8 @@ def check_model(name: str) -> Problem | None:
         return _check_folder(path)
     if os.path.exists(path):
         fix = "give a folder with config.json, a .gguf file or a hub id"
-        return None if name.endswith(".gguf") else Problem(what=f"{name} is a file, but not a .gguf file", fix=fix)
+        # Reading a pipe or a device might never end.
+        return None if name.endswith(".gguf") and os.path.isfile(path) else Problem(what=f"{name} is a file, but not a .gguf file", fix=fix)
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
         return Problem(what=f"no such file or folder: {absolute(name)}", fix="relative paths start at the current folder; a hub id looks like `owner/name`")
     if not _HUB_ID.fullmatch(name):
@@ -61,6 +62,8 @@ def check_data(path: str) -> Problem | None:
         return Problem(what=f"{full} is a folder", fix="name one JSONL or JSON file in it")
     if not os.path.exists(full):
         return Problem(what=f"no such file: {full}", fix="relative paths start at the current folder")
+    if not os.path.isfile(full):
+        return Problem(what=f"{full} is no regular file but a pipe, a socket or a device", fix="write the rows to a file: they are read more than once")
     return None
 
 

@@ -69,9 +69,8 @@ def find_run(path: Path) -> RunDir:
     run_dir = RunDir(path.absolute())
     if not run_dir.path.is_dir():
         raise CheckpointError(f"there is no folder {path}", where="--resume", fix="name the run folder that ftlaunch printed")
-    missing = [file.name for file in (run_dir.resolved, run_dir.ds_config) if not file.is_file()]
-    if missing:
-        raise CheckpointError(f"{path} holds no {' and no '.join(missing)}, so it is no run's folder", where="--resume", fix="name a folder ftlaunch made")
+    if not run_dir.resolved.is_file():
+        raise CheckpointError(f"{path} holds no {run_dir.resolved.name}, so it is no run's folder", where="--resume", fix="name a folder ftlaunch made")
     return run_dir
 
 
@@ -144,5 +143,8 @@ def shown(path: Path) -> str:
 
 
 def _cant_write(path: Path, error: OSError) -> CheckpointError:
-    fix = "free some space, or choose a folder that can be written to with -o"
-    return CheckpointError([Problem(what=f"can't write {path}: {error.strerror}", where="--output", fix=fix)])
+    where, fix = "--output", "free some space, or choose a folder that can be written to with -o"
+    if RunDir(path.parent).resolved.is_file():
+        # A run that is there can't be moved elsewhere by an option.
+        where, fix = "--resume", "free some space, or make the run's folder one that this user can write to"
+    return CheckpointError([Problem(what=f"can't write {path}: {error.strerror}", where=where, fix=fix)])

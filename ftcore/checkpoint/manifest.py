@@ -16,6 +16,8 @@ from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
 
 MANIFEST_VERSION = 1
+SELF_DIGEST = "self_sha256"
+"""Key of the digest over the rest of the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ class Manifest:
     version: int = MANIFEST_VERSION
 
     def write(self, checkpoint: Path) -> None:
-        write_atomic(checkpoint / MANIFEST, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        content = dataclasses.asdict(self)
+        write_atomic(checkpoint / MANIFEST, json.dumps({**content, SELF_DIGEST: _content_digest(content)}, indent=1) + "\n")
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -54,11 +57,17 @@ def read_manifest(checkpoint: Path) -> Manifest:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != MANIFEST_VERSION:
             raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
+        if data.pop(SELF_DIGEST) != _content_digest(data):
+            raise CheckpointError("the manifest has changed since it was written (its own sha256 differs)", where=str(path))
         return build(Manifest, data)
     except FileNotFoundError as error:
         raise CheckpointError("no manifest: the save did not finish", where=str(checkpoint)) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the manifest is damaged ({error})", where=str(path)) from error
+
+
+def _content_digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe_file(checkpoint: Path, path: Path) -> FileEntry:

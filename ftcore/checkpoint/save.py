@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint import layout
 from ftcore.checkpoint.manifest import FileEntry, Manifest, describe_file
-from ftcore.checkpoint.retention import prune
+from ftcore.checkpoint.retention import prune, set_aside
 from ftcore.checkpoint.rng import save_rng
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import gather_objects
@@ -92,8 +93,7 @@ def _write_rank(engine: Engine, partial: Path) -> list[FileEntry]:
                 tensors[f"{key}/{owned.name}"] = _for_file(owned.view(value))
             else:
                 scalars.setdefault(owned.name, {})[key] = float(value)
-    save_file(tensors, folder / layout.STATE)
-    _fsync(folder / layout.STATE)
+    _save_tensors(tensors, folder / layout.STATE)
     write_atomic(folder / layout.INDEX, json.dumps({"slices": slices, "scalars": scalars}))
     save_rng(folder / layout.RNG)
     fsync_dir(folder)
@@ -108,8 +108,7 @@ def _for_file(view: torch.Tensor) -> torch.Tensor:
 def _commit(engine: Engine, partial: Path, final: Path, *, files: list[FileEntry], cursor: Cursor, spec: Spec, base: ModelSource) -> None:
     write_atomic(partial / layout.CURSOR, cursor.to_json())
     buffers = {name: _for_file(value) for name, value in engine.module.named_buffers()}
-    save_file(buffers, partial / layout.BUFFERS)
-    _fsync(partial / layout.BUFFERS)
+    _save_tensors(buffers, partial / layout.BUFFERS)
     Manifest(
         update=cursor.next_update,
         world_size=engine.ranks.world_size,
@@ -122,14 +121,20 @@ def _commit(engine: Engine, partial: Path, final: Path, *, files: list[FileEntry
         files=(*files, describe_file(partial, partial / layout.CURSOR), describe_file(partial, partial / layout.BUFFERS)),
     ).write(partial)
     if final.exists():
-        shutil.rmtree(final)
+        # Done before, found damaged on a resume, and now done again.
+        set_aside(final)
     os.rename(partial, final)
     fsync_dir(final.parent)
     write_atomic(final.parent / layout.LATEST, final.name + "\n")
-    prune(final.parent, keep=spec.checkpoint.save_total_limit)
+    prune(final, keep=spec.checkpoint.save_total_limit)
 
 
-def _fsync(path: Path) -> None:
+def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Writes the file durably. Raises OSError, also for what safetensors calls its own error (a full disk)."""
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -22,7 +22,7 @@ class ModelSource:
     revision: str
     """The commit of a hub model; empty for a local one."""
     digest: str
-    """sha256 over the names and bytes of the weight files: the base model's identity."""
+    """sha256 over the names and bytes of the weight files, config.json and code: the base model's identity."""
     name: str
     """As the user gave it."""
     trust_remote_code: bool

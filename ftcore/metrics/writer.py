@@ -17,7 +17,7 @@ class MetricsWriter:
     def __init__(self, path: Path, *, next_update: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            write_atomic(path, "".join(line + "\n" for line in kept_lines(path.read_text(encoding="utf-8"), next_update)))
+            write_atomic(path, "".join(line + "\n" for line in kept_lines(path.read_text(encoding="utf-8", errors="replace"), next_update)))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: dict[str, Any]) -> None:
@@ -29,14 +29,15 @@ class MetricsWriter:
 
 
 def kept_lines(text: str, next_update: int) -> list[str]:
-    """The whole lines whose `update` (1-based count of updates done) is at most `next_update`; a line cut short by a kill goes too."""
+    """The whole lines whose `update` (1-based count of updates done) is at most `next_update`; what a kill or a bad disk left of others goes too."""
     kept = []
     for line in text.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if record.get("update", 0) <= next_update:
+        update = record.get("update") if isinstance(record, dict) else None
+        if isinstance(update, int) and update <= next_update:
             kept.append(line)
     return kept
 

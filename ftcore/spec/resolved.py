@@ -60,8 +60,11 @@ class ResolvedSpec:
             data = json.loads(text)
             if data.get("version") != RESOLVED_VERSION:
                 raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {RESOLVED_VERSION}")
-            return build(ResolvedSpec, data)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            resolved = build(ResolvedSpec, data)
+            if not resolved.hosts or any(host.slots < 1 for host in resolved.hosts):
+                raise ValueError("each run has a host with a slot")
+            return resolved
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise CheckpointError(f"not a resolved spec: {error}", where="resolved.json", fix="start the run again from its spec") from error
 
 
@@ -71,13 +74,15 @@ def load_resolved(path: Path) -> ResolvedSpec:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"can't read {path}: {error.strerror}", fix="name a run folder that ftlaunch made") from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path} is damaged: it is not UTF-8 text", fix="put the file back as it was, or start the run again from its spec") from error
     return ResolvedSpec.from_json(text)
 
 
 def build(kind: type[T], data: Any) -> T:
     """A value of the dataclass `kind` from plain JSON data of the same shape (lists become tuples).
 
-    Raises TypeError or KeyError when the shape differs: validation is the schema's work, not this function's.
+    Raises TypeError or KeyError when the shape or a type differs; which values are allowed is the schema's to say.
     """
     return typing.cast(T, _convert(kind, data))
 
@@ -91,15 +96,25 @@ def _convert(kind: Any, data: Any) -> Any:
         return _convert(kind, data)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        unknown = set(data) - set(hints)
+        unknown = set(_of_type(dict, data)) - set(hints)
         if unknown:
             raise KeyError(f"unknown keys {sorted(unknown)} for {kind}")
         return kind(**{name: _convert(hints[name], value) for name, value in data.items()})  # type: ignore[operator]
     if origin is tuple:
         item = typing.get_args(kind)[0]
-        return tuple(_convert(item, value) for value in data)
-    if origin is dict or kind is Any:
+        return tuple(_convert(item, value) for value in _of_type((list, tuple), data))
+    if origin is dict:
+        item = typing.get_args(kind)[1]
+        return {key: _convert(item, value) for key, value in _of_type(dict, data).items()}
+    if kind is Any:
         return data
-    if kind is float:
-        return float(data)
+    # To Python a bool is an int, and to JSON 2.0 may be written 2.
+    return float(_of_type((int, float), data)) if kind is float else _of_type(kind, data)
+
+
+def _of_type(kinds: type | tuple[type, ...], data: Any) -> Any:
+    """`data`, when its own type is one of `kinds`. Raises TypeError otherwise."""
+    allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+    if type(data) not in allowed:
+        raise TypeError(f"{' or '.join(kind.__name__ for kind in allowed)} expected, got {str(data)[:60]!r}")
     return data

@@ -15,7 +15,7 @@ PROBE_LENGTHS = (5, 7)
 
 
 def require_isolated_samples(engine: Engine) -> None:
-    """Raises TrainingError when another first sample changes the second one's logits: a model whose attention or
+    """Raises TrainingError when the logits are not finite, or when another first sample changes the second one's logits: a model whose attention or
     convolution ignores sample boundaries would train on leaked context without any other sign.
 
     Costs two forward passes over a dozen tokens; leaves the engine in training mode.
@@ -25,6 +25,13 @@ def require_isolated_samples(engine: Engine) -> None:
         one = _second_logits(engine, first_token=1)
         other = _second_logits(engine, first_token=2)
     engine.train()
+    if not (torch.isfinite(one).all() and torch.isfinite(other).all()):
+        # NaN equals nothing, itself included: the comparison below would blame the attention.
+        raise TrainingError(
+            "the base model's logits are not finite",
+            where="model.model_name_or_path",
+            fix="its weights hold NaN or infinite values, or overflow in model.dtype: check them, or use dtype float32",
+        )
     if not torch.equal(one, other):
         gap = float((one.float() - other.float()).abs().max())
         raise TrainingError(

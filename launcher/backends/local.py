@@ -15,7 +15,7 @@ from ftcore.spec.events import ATTEMPT
 from ftcore.spec.resolved import Host
 from ftcore.spec.run_dir import RunDir
 from launcher.backends.base import Launch
-from launcher.children import Child, Event, StopSignals, run_child, stop_signals
+from launcher.children import Child, Event, StopSignals, run_child, starting, stop_signals
 from launcher.failure import Failure, RunStoppedError, as_error, first_rank_failure, resume_advice, step_failure
 from launcher.processes import exit_status
 from launcher.progress import Progress
@@ -26,6 +26,7 @@ from launcher.topology import check_local_launch, local_accelerators
 
 STEP_GRACE_S = 4.0
 """For preparation and export after SIGTERM."""
+LOOPBACK = "127.0.0.1"
 NODE_GRACE_S = 8.0
 """For the supervisor, which gives its ranks 4 s of their own."""
 
@@ -42,6 +43,8 @@ class LocalBackend:
         run_dir = launch.run_dir
         command = f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}"
         environment = {**with_rendezvous(launch.environment), ATTEMPT: str(launch.attempt)}
+        for note in rendezvous_notes(launch.environment) if launch.trains else ():
+            progress.line(note)
         with stop_signals() as stop:
             steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: resume_advice(run_dir, command))
             steps.run("the preparation", "prepare.log", launch.prepare)
@@ -79,7 +82,7 @@ class Steps:
         run_dir, attempt, log = launch.run_dir, launch.attempt, self.logs / "node_0.log"
         self._progress.line(f"starting {launch.resolved.world_size} ranks; their logs are in {shown(self.logs)}")
         child = Child(
-            argv=("bash", str(run_dir.node_script(0))),
+            argv=(bash(), str(run_dir.node_script(0))),
             environment=self._environment,
             log=log,
             grace_s=NODE_GRACE_S,
@@ -131,18 +134,32 @@ def summary(launch: Launch, record: Record) -> str:
     )
 
 
+def bash() -> str:
+    """The shell for node scripts, by its full name where it lies where it usually does: PATH may be empty."""
+    return next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "bash")
+
+
 def with_rendezvous(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with a place for the ranks of this machine to meet, unless it names one: loopback, and a port that is free now."""
-    chosen = dict(environment)
-    chosen.setdefault("MASTER_ADDR", "127.0.0.1")
-    if "MASTER_PORT" not in chosen:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            chosen["MASTER_PORT"] = str(probe.getsockname()[1])
+    """The environment with a place for the ranks of this machine to meet: loopback, and a port that is free now.
+
+    What it said before is for another launch: ranks would wait minutes for an address that is not this machine's.
+    """
+    chosen = {**environment, "MASTER_ADDR": LOOPBACK}
+    with starting("the ranks"), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        chosen["MASTER_PORT"] = str(probe.getsockname()[1])
     # gloo would take the first address of this machine's name, which need not be reachable, or exist.
-    if chosen["MASTER_ADDR"] in ("127.0.0.1", "localhost") and os.path.isdir("/sys/class/net/lo"):
+    if os.path.isdir("/sys/class/net/lo"):
         chosen.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return chosen
+
+
+def rendezvous_notes(environment: Mapping[str, str]) -> list[str]:
+    """Says which of the user's variables `with_rendezvous` puts aside; nothing of an address that means the same."""
+    same = {("MASTER_ADDR", LOOPBACK), ("MASTER_ADDR", "localhost")}
+    given = [(name, environment[name]) for name in ("MASTER_ADDR", "MASTER_PORT") if name in environment]
+    aside = [f"{name}={value}" for name, value in given if (name, value) not in same]
+    return [f"not used: {', '.join(aside)}; the ranks of this machine meet at {LOOPBACK} and a free port"] if aside else []
 
 
 def append_event(run_dir: RunDir, event: Event, attempt: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,4 +54,5 @@ def run(given: ExportOptions) -> None:
     run_dir = find_run(given.run)
     argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form)
     export_run(run_dir, argv)
-    click.echo(f"exported to {given.to}")
+    with contextlib.suppress(OSError):
+        click.echo(f"exported to {given.to}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -74,12 +75,18 @@ def run(given: LaunchOptions) -> None:
         raise click.UsageError(f"unexpected argument '{odd}': a value of the spec is KEY=VALUE, a spec file is --spec FILE, and a verb comes first")
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     if variables:
-        click.echo(f"environment: {', '.join(variables)} (from {given.env_file})")
+        say(f"environment: {', '.join(variables)} (from {given.env_file})")
     manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables)
     if given.resume is not None:
         _resume(given, given.resume, manner)
     else:
         _start(given, manner)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """A line on the terminal; an output that is full or gone ends the showing, never the run."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=err)
 
 
 def _start(given: LaunchOptions, manner: Manner) -> None:
@@ -96,10 +103,10 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
         exclude=given.exclude,
     )
     resolution = read_and_resolve(options)
-    click.echo(f"spec: {resolution.origin}")
+    say(f"spec: {resolution.origin}")
     resolved = resolution.resolved
     for warning in check_hosts(resolved.hosts, manner):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     if given.output is not None:
         run_dir = make_named_folder(given.output)
     else:
@@ -108,16 +115,16 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
 
 
 def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
-    from ftcore.spec.resolved import load_resolved
     from launcher.launching import check_hosts, start_again
     from launcher.run_folder import find_run
+    from launcher.unchanged import load_unchanged
 
     refused = changed_by(given)
     if refused:
         raise click.UsageError(f"--resume goes on with a run as it is; {', '.join(refused)} would change it: start a new run for that")
     run_dir = find_run(run_path)
-    resolved = load_resolved(run_dir.resolved)
-    click.echo(f"spec: {run_path / run_dir.resolved.name}, as the run was started")
+    resolved = load_unchanged(run_dir)
+    say(f"spec: {run_path / run_dir.resolved.name}, as the run was started")
     check_hosts(resolved.hosts, manner)
     start_again(run_dir, resolved, manner)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from ftcore import dist
 from ftcore.batch.cursor import Cursor
@@ -19,6 +20,7 @@ from ftcore.checkpoint.manifest import read_manifest
 from ftcore.checkpoint.read import StateReader
 from ftcore.checkpoint.retention import prune
 from ftcore.checkpoint.rng import load_rng
+from ftcore.checkpoint.save import _save_tensors
 from ftcore.data.prepared import ModelSource
 from ftcore.run import build_engine
 from ftcore.spec.errors import CheckpointError
@@ -100,17 +102,68 @@ def test_nothing_whole(tmp_path: Path) -> None:
     assert find_newest_whole(tmp_path / "none").found is None
 
 
+def make_folder(checkpoints: Path, update: int, *, whole: bool = True) -> Path:
+    path = checkpoints / f"update_{update:08d}"
+    path.mkdir()
+    if whole:
+        (path / "manifest.json").write_text("{}")
+    return path
+
+
 def test_retention_is_numeric(tmp_path: Path) -> None:
-    """F04: 9000 ... 10000, keep 10: the newest stays. A folder already gone is no error, other folders are not ours."""
-    for update in range(9000, 10001, 100):
-        (tmp_path / f"update_{update:08d}").mkdir()
+    """F04: 9000 ... 10000, keep 10: the newest stays. Folders with other names are not ours."""
+    newest = [make_folder(tmp_path, update) for update in range(9000, 10001, 100)][-1]
     (tmp_path / "update_00009950.partial").mkdir()
     (tmp_path / "mine").mkdir()
-    removed = prune(tmp_path, keep=10)
+    removed = prune(newest, keep=10)
     assert {path.name for path in removed} == {"update_00009000", "update_00009950.partial"}
-    assert newest_first(tmp_path)[0].name == "update_00010000"
+    assert newest_first(tmp_path)[0] == newest
     assert (tmp_path / "mine").is_dir()
-    assert prune(tmp_path, keep=0) and len(newest_first(tmp_path)) == 1
+    assert prune(newest, keep=0) and newest_first(tmp_path) == [newest]
+
+
+def test_what_was_just_written_is_never_the_one_to_go(tmp_path: Path) -> None:
+    """Newer numbers can only be damaged ones that the resume passed over: they are set aside, and push nothing out."""
+    committed = make_folder(tmp_path, 8)
+    earlier, bare = make_folder(tmp_path, 6), make_folder(tmp_path, 7, whole=False)
+    make_folder(tmp_path, 99)
+    make_folder(tmp_path, 100, whole=False)
+    (tmp_path / "update_00000099.broken").mkdir()
+    assert prune(committed, keep=2) == []
+    assert {path.name for path in tmp_path.iterdir()} == {committed.name, earlier.name, bare.name, "update_00000099.broken", "update_00000100.broken"}
+    assert prune(committed, keep=1) == [earlier]
+
+
+@pytest.mark.parametrize(("key", "value"), [("world_size", 3), ("files", []), ("parameters", []), ("base", {"name": "", "revision": "", "digest": "0"})])
+def test_an_edited_manifest_is_passed_over(key: str, value: object, run: Path) -> None:
+    path = run / "checkpoints" / "update_00000006" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.path.name == "update_00000004"
+    assert "its own sha256 differs" in search.skipped[0]
+
+
+def test_training_again_over_damaged_checkpoints_keeps_the_good_ones(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    """6 is damaged: the resume goes on from 4, saves 6 again, and sets the damaged one aside."""
+    cut_in_half(run / "checkpoints" / "update_00000006" / "cursor.json")
+    pool.run(train_runs, 2, [(str(run), with_section(SPEC, "checkpoint", save_total_limit=1))], *small, logs=tmp_path / "logs")
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.manifest.update == 6 and not search.skipped
+    assert (run / "checkpoints" / "update_00000006.broken").is_dir()
+
+
+def test_nothing_whole_is_no_fresh_start(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    for path in newest_first(run / "checkpoints"):
+        flip_a_bit(path / "cursor.json")
+    with pytest.raises(AssertionError, match=r"no checkpoint is whole: update_00000006: cursor\.json has changed"):
+        pool.run(train_runs, 2, [(str(run), SPEC)], *small, logs=tmp_path / "logs")
+    assert len(newest_first(run / "checkpoints")) == 3
+
+
+def test_a_full_disk_is_an_os_error(tmp_path: Path) -> None:
+    """safetensors has an error of its own for it; a rank that let it through would leave the others waiting."""
+    with pytest.raises(OSError, match=r"state\.safetensors: "):
+        _save_tensors({"x": torch.zeros(4)}, tmp_path / "no folder" / "state.safetensors")
 
 
 def test_a_gap_in_the_slices_is_an_error(run: Path) -> None:

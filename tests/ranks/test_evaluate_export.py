@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +115,7 @@ def lora_shapes() -> dict[int, dict[str, list[int]]]:
     return {}
 
 
-@pytest.mark.parametrize(
-    ("stage", "method", "form"), [(3, "full", "auto"), (0, "full", "hf"), (2, "lora", "auto"), (3, "lora", "auto"), (3, "lora", "merged")]
-)
+@pytest.mark.parametrize(("stage", "method", "form"), [(3, "full", "auto"), (0, "full", "hf"), (2, "lora", "auto"), (3, "lora", "auto"), (3, "lora", "merged")])
 def test_export_gives_the_engines_logits(
     stage: int, method: str, form: str, pool: RankPool, small: Small, tmp_path: Path, lora_shapes: dict[int, dict[str, list[int]]]
 ) -> None:
@@ -127,6 +131,8 @@ def test_export_gives_the_engines_logits(
         assert len(shapes) == 2 * 7 * 2  # layers x targets x (A, B): G01
         assert shapes == lora_shapes.setdefault(0, shapes)
     record = json.loads((tmp_path / "out" / "ftlaunch_export.json").read_text())
+    assert sorted([*record["files"], "ftlaunch_export.json"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert not list(tmp_path.glob(".out.*"))
     assert record["form"] == {"auto": {"full": "hf", "lora": "adapter"}[method]}.get(form, form)
 
 
@@ -150,3 +156,108 @@ def test_export_refuses(pool: RankPool, small: Small, tmp_path: Path) -> None:
     write_prepared(tmp_path / "run", dataclasses.replace(source, digest="other"), samples)
     with pytest.raises(CheckpointError, match="base model has changed"):
         export.main(RunDir(tmp_path / "run"), tmp_path / "out", "auto")
+
+
+@pytest.fixture(scope="module")
+def trained(pool: RankPool, small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a checkpoint of a full run."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    pool.run(train_and_score, 1, str(run), make_spec(2, updates=1), *small, logs=run.parent / "logs")
+    write_prepared(run, *small)
+    return run
+
+
+def test_exporting_again_keeps_what_is_the_users(trained: Path, tmp_path: Path) -> None:
+    from ftcore import export
+
+    beside = tmp_path / ".out.partial"
+    beside.mkdir()
+    (beside / "thesis.txt").write_text("precious")
+    out = tmp_path / "deep" / "er" / "out"
+    export.main(RunDir(trained), tmp_path / "out", "auto")
+    export.main(RunDir(trained), out, "auto")
+    first = (out / "ftlaunch_export.json").stat().st_ino
+    export.main(RunDir(trained), out, "auto")
+    assert (out / "ftlaunch_export.json").stat().st_ino != first
+    (out / "notes.md").write_text("mine")
+    with pytest.raises(SpecError, match=r"files that ftlaunch did not write: notes\.md"):
+        export.main(RunDir(trained), out, "auto")
+    assert (out / "notes.md").read_text() == "mine" and (beside / "thesis.txt").read_text() == "precious"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_a_file_that_comes_late_is_kept(tmp_path: Path) -> None:
+    """Looked at again at the very moment of replacing, and put back."""
+    from ftcore import export
+
+    to, new = tmp_path / "out", tmp_path / "new"
+    for folder in (to, new):
+        folder.mkdir()
+        (folder / "model.safetensors").write_text(folder.name)
+        export.write_record(folder, {})
+    (to / "sub").mkdir()
+    (to / "sub" / "notes.md").write_text("mine")
+    with pytest.raises(SpecError, match=r"out is an export, .*: sub/notes\.md"):
+        export.replace(new, to, tmp_path / "old")
+    assert (to / "sub" / "notes.md").read_text() == "mine" and (to / "model.safetensors").read_text() == "out"
+    (to / "sub" / "notes.md").unlink()
+    export.replace(new, to, tmp_path / "old")
+    assert (to / "model.safetensors").read_text() == "new"
+
+
+@pytest.mark.parametrize("made", ["file", "link", "record without a list"])
+def test_what_is_no_export(made: str, tmp_path: Path) -> None:
+    from ftcore import export
+
+    (tmp_path / "empty").mkdir()
+    export.require_replaceable(tmp_path / "empty", named=tmp_path / "out")
+    to = tmp_path / "out"
+    if made == "file":
+        to.write_text("mine")
+    elif made == "link":
+        to.symlink_to(tmp_path / "empty")
+    else:
+        to.mkdir()
+        (to / "ftlaunch_export.json").write_text("{}")
+    with pytest.raises(SpecError, match="exists and is not an export"):
+        export.require_replaceable(to, named=to)
+
+
+def export_with_little_room(rank: int, world_size: int, folder: str, to: str) -> tuple[int, str]:
+    """Exit status and text of the error when no file may grow over 30 kB."""
+    from ftcore import export
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+    try:
+        export.main(RunDir(Path(folder)), Path(to), "auto")
+    except CheckpointError as error:
+        return error.exit_status, str(error)
+    return 0, ""
+
+
+def test_a_full_disk(trained: Path, pool: RankPool, tmp_path: Path) -> None:
+    """The largest file a process may write stands in for the room on a disk: the same calls fail, with another number."""
+    status, text = pool.run(export_with_little_room, 1, str(trained), str(tmp_path / "to" / "out"), logs=tmp_path / "logs")[0]
+    assert status == 5 and "can't write the export" in text and str(tmp_path / "to" / "out") in text
+    assert not list((tmp_path / "to").iterdir())
+
+
+def test_other_errors_pass_and_those_of_the_system_do_not(tmp_path: Path) -> None:
+    from ftcore import export
+
+    with pytest.raises(CheckpointError, match="No space left"), export.disk_errors(tmp_path):
+        raise RuntimeError("No space left on device (os error 28)")
+    with pytest.raises(ValueError, match="ours"), export.disk_errors(tmp_path):
+        raise ValueError("ours")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_nothing_aside(signum: signal.Signals, trained: Path, tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "ftcore.export", str(trained), "--to", str(tmp_path / "out")]
+    with subprocess.Popen(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL) as process:
+        while not list(tmp_path.glob(".out.*")) and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(signum)
+    assert process.returncode == -signum
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,6 +43,79 @@ def test_a_misspelt_target_is_named(small: Small) -> None:
         check_targets(base, MethodSection(type="lora", modules_to_save=("embed_tokenz",)))
 
 
+@pytest.mark.parametrize(
+    ("section", "names", "reason"),
+    [
+        ("target_modules", ("norm",), "norm is a LlamaRMSNorm, and LoRA adapts"),
+        ("target_modules", ("q_proj", "mlp"), "mlp is a LlamaMLP, and LoRA adapts"),
+        ("target_modules", ("layers",), "layers is a ModuleList, and LoRA adapts"),
+        ("modules_to_save", ("model",), "model can't be trained whole beside adapters: LlamaModel holds the layers"),
+        ("modules_to_save", ("layers",), "ModuleList holds the layers of the model"),
+        ("modules_to_save", ("mlp",), "LlamaMLP is made of other layers"),
+        ("modules_to_save", ("act_fn",), "has no parameters"),
+    ],
+)
+def test_targets_of_the_wrong_type(section: str, names: tuple[str, ...], reason: str, small: Small) -> None:
+    with pytest.raises(SpecError, match=reason) as caught:
+        attach_method(load(small), MethodSection(type="lora", **{section: names}), TrainSection())
+    assert caught.value.problems[0].where == f"method.{section}"
+
+
+def test_what_peft_refuses_is_no_bug(small: Small) -> None:
+    """A layer trained whole gets no adapter, so none is left to adapt."""
+    method = MethodSection(type="lora", target_modules=("lm_head",), modules_to_save=("lm_head",))
+    with pytest.raises(SpecError, match="PEFT can't adapt this model"):
+        attach_method(load(small), method, TrainSection())
+
+
+@pytest.mark.parametrize(
+    "method", [MethodSection(type="lora", modules_to_save=("norm", "embed_tokens")), MethodSection(type="lora", target_modules=("embed_tokens",))]
+)
+def test_targets_of_the_right_type(method: MethodSection, small: Small) -> None:
+    assert attach_method(load(small), method, TrainSection())
+
+
+def change_weights(small: Small, folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> ModelSource:
+    """A copy of the small model with `change` made to its weights."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(small[0].path, folder)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return replace(small[0], path=str(folder), name="changed")
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+def test_weights_that_do_not_fit_are_not_trained(small: Small, tmp_path: Path) -> None:
+    """transformers alone would only warn, and fill them with random values."""
+    missing = change_weights(small, tmp_path / "missing", lambda weights: weights.pop(UP))
+    wrong = change_weights(small, tmp_path / "wrong", lambda weights: weights.update({UP: torch.zeros(3, 4)}))
+    with pytest.raises(SpecError, match=f"changed is not whole: the weight files lack {UP}"):
+        load((missing, ""))
+    with pytest.raises(SpecError, match=rf"{UP} \(3x4 in the file, 48x32 in the model\)"):
+        load((wrong, ""))
+
+
+def load_partitioned(rank: int, world_size: int, folder: str, source: ModelSource) -> str:
+    ranks = dist.start()
+    run_dir = make_run(Path(folder), make_spec(3), world_size)
+    try:
+        build_engine(make_job(run_dir, make_spec(3), source, source.path + "/../samples.arrow"), ranks)
+    except SpecError as error:
+        return str(error)
+    return ""
+
+
+def test_a_missing_weight_in_stage_3(small: Small, pool: RankPool, tmp_path: Path) -> None:
+    source = change_weights(small, tmp_path / "missing", lambda weights: weights.pop(UP))
+    shutil.copy(small[1], tmp_path / "samples.arrow")
+    for message in pool.run(load_partitioned, 1, str(tmp_path / "run"), source, logs=tmp_path / "logs"):
+        assert f"the weight files lack {UP}" in message
+
+
 def test_lora_trains_adapters_in_the_compute_type(small: Small) -> None:
     model = attach_method(load(small), MethodSection(type="lora", r=4), TrainSection(precision="bf16"))
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -73,21 +149,23 @@ def test_checkpointing_gives_the_same_gradients(small: Small) -> None:
 class Leaky(torch.nn.Module):
     """Logits from a running mean over the whole row: samples are not kept apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, fill: float | None = None) -> None:
         super().__init__()
         self.table = torch.nn.Embedding(64, 16)
+        if fill is not None:
+            torch.nn.init.constant_(self.table.weight, fill)
         self.config = SimpleNamespace(_attn_implementation="none")
 
     def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> SimpleNamespace:
         return SimpleNamespace(logits=self.table(input_ids).cumsum(dim=1)[:, logits_to_keep])
 
 
-def probe_leaky(rank: int, world_size: int, folder: str) -> str:
+def probe_leaky(rank: int, world_size: int, folder: str, fill: float | None = None) -> str:
     ranks = dist.start()
     run_dir = make_run(Path(folder), make_spec(2), world_size) if rank == 0 else RunDir(Path(folder))
     dist.barrier()
     join_process_group(ranks)
-    model = Leaky()
+    model = Leaky(fill)
     engine = Engine(model, parameter_groups(model, 0.0), run_dir.ds_config, ranks)
     try:
         require_isolated_samples(engine)
@@ -99,6 +177,11 @@ def probe_leaky(rank: int, world_size: int, folder: str) -> str:
 def test_a_model_that_leaks_is_refused(pool: RankPool, tmp_path: Path) -> None:
     for message in pool.run(probe_leaky, 2, str(tmp_path / "run"), logs=tmp_path / "logs"):
         assert "Leaky lets samples of a packed row see each other" in message
+
+
+def test_weights_that_are_not_finite_are_called_so(pool: RankPool, tmp_path: Path) -> None:
+    for message in pool.run(probe_leaky, 1, str(tmp_path / "run"), float("nan"), logs=tmp_path / "logs"):
+        assert "the base model's logits are not finite" in message and "see each other" not in message
 
 
 def engine_config(rank: int, world_size: int, folder: str, stage: int, small: Small) -> tuple[dict[str, object], bool]:

@@ -141,7 +141,7 @@ def test_a_dry_run_on_remote_hosts(tmp_path: Path) -> None:
 
 
 def test_a_bug_of_ours_is_called_one(tmp_path: Path) -> None:
-    program = "import sys, launcher.cli as cli; cli.VERBS = ('nowhere',); sys.exit(cli.main(['nowhere']))"
+    program = "import sys, launcher.cli as cli, launcher.verbs; launcher.verbs.VERBS = ('nowhere',); sys.exit(cli.main(['nowhere']))"
     env = environment(TMPDIR=str(tmp_path))
     ended = subprocess.run([sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     (saved,) = tmp_path.glob("ftlaunch-bug-*.log")
@@ -168,3 +168,56 @@ def test_a_reader_that_went_away(tmp_path: Path, arguments: list[str]) -> None:
     ended = subprocess.run(argv, env=environment(), cwd=tmp_path, stdout=write_handle, stderr=subprocess.PIPE, check=False)
     os.close(write_handle)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def shell(folder: Path, line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a line of bash in which $FT is the command line `python -m launcher.cli`."""
+    env = environment(FT=f"{sys.executable} -m launcher.cli", FTLAUNCH_CACHE=str(folder / "cache"), **more)
+    return subprocess.run(["bash", "-c", line], env=env, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "told"),
+    [
+        ("$FT validate >&-", 0, ""),
+        ("$FT validate <&- >&- 2>&-", 0, ""),
+        ("$FT validate nowhere.yaml 2>/dev/full", 2, ""),
+        ("$FT --help >/dev/full", 141, ""),
+        ("mkdir gone; cd gone; rmdir ../gone; $FT validate", 2, "ftlaunch: the current folder has been deleted\n    fix: cd to a folder that exists\n"),
+    ],
+)
+def test_odd_surroundings(tmp_path: Path, line: str, status: int, told: str) -> None:
+    ended = shell(tmp_path, line)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", told)
+
+
+def test_names_that_are_no_text_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "$FT --dry-run -o $'r\\xff'; echo $?; mkdir $'d\\xfe'; cd $'d\\xfe'; $FT --dry-run; echo $?; ls")
+    assert ended.stdout == "2\n2\n"
+    assert "argument 3: 'r\\udcff' holds bytes that are not UTF-8 text" in ended.stderr and "the current folder: '" in ended.stderr
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_terminal_and_an_empty_path_do_not_end_a_run(tmp_path: Path) -> None:
+    ended = shell(tmp_path, f"PATH= {sys.executable} -m launcher.cli --dry-run -o r train.max_steps=1 >/dev/full")
+    assert (ended.returncode, ended.stderr) == (0, "") and (tmp_path / "r/plan.txt").is_file()
+
+
+def test_ctrl_c_during_imports(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    ended = shell(tmp_path, "$FT --help", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "stopped by SIGINT\n")
+
+
+def test_a_run_that_was_changed_does_not_go_on(tmp_path: Path) -> None:
+    assert ftlaunch(tmp_path, "--dry-run", "-o", "r", "train.max_steps=1", FTLAUNCH_CACHE=str(tmp_path / "cache")).returncode == 0
+    run_dir = RunDir(tmp_path / "r")
+    config = json.loads(run_dir.ds_config.read_text())
+    config["optimizer"]["params"]["lr"] = 1
+    run_dir.ds_config.write_text(json.dumps(config))
+    ended = ftlaunch(tmp_path, "--resume", "r", "--dry-run")
+    assert ended.returncode == 5 and "r/ds_config.json: it differs from what the run was started with: optimizer.params.lr\n" in ended.stderr
+    assert "start a new run (-o)" in ended.stderr
+    run_dir.resolved.write_text(run_dir.resolved.read_text().replace('"seed": 42', '"seed": 43'))
+    ended = ftlaunch(tmp_path, "--resume", "r", "--dry-run")
+    assert ended.returncode == 5 and "r/resolved.json: it was changed since the run was started" in ended.stderr

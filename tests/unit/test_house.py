@@ -111,13 +111,22 @@ def test_libraries_are_reached_through_their_doors() -> None:
 
 def imports(node: ast.AST, library: str) -> bool:
     """Whether a statement imports `library` or something in it."""
+    return any(f"{name}.".startswith(f"{library}.") for name in imported(node))
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The full names of what a statement imports; empty for any other statement."""
     if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom):
-        names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-    else:
-        return False
-    return any(f"{name}.".startswith(f"{library}.") for name in names)
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def test_the_launcher_knows_of_the_core_only_the_contract() -> None:
+    names = {(file, name) for file, tree in sources("launcher").items() for node in ast.walk(tree) for name in imported(node) if imports(node, "ftcore")}
+    assert not [(file, name) for file, name in sorted(names) if not f"{name}.".startswith("ftcore.spec.")]
+    assert names
 
 
 def test_nothing_is_unfinished_or_mocked() -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ftcore.spec.errors import DataError, FtError
+from ftcore.spec.errors import CheckpointError, DataError, FtError
 from ftcore.spec.run_dir import RunDir
-from launcher.backends.local import with_rendezvous
 from launcher.failure import RunFailedError
 from launcher.progress import Progress
 from launcher.run_folder import locked
@@ -262,8 +261,14 @@ def test_kill_9_of_the_launcher(tmp_path: Path) -> None:
     wait_until(is_free)
 
 
-def test_the_rendezvous() -> None:
-    made = with_rendezvous({"A": "b"})
-    assert made["MASTER_ADDR"] == "127.0.0.1" and 1024 <= int(made["MASTER_PORT"]) < 65536 and made["A"] == "b"
-    given = {"MASTER_ADDR": "198.51.100.5", "MASTER_PORT": "1234"}
-    assert with_rendezvous(given) == given
+def test_a_users_mistake_found_by_a_rank_is_not_for_resuming(tmp_path: Path) -> None:
+    write_script(tmp_path, EMIT + RANK_ERROR + "if RANK == 1: fail('SpecError', 'no such layer', 2, traceback='')" + SLEEP)
+    error = failure(tmp_path)
+    assert error.exit_status == 2 and "no such layer" in str(error) and "start a new run" in str(error) and "--resume" not in str(error)
+
+
+def test_a_log_that_can_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/logs").symlink_to(tmp_path / "nowhere" / "else")
+    error = failure(tmp_path)
+    assert isinstance(error, CheckpointError) and "can't write" in str(error)

@@ -47,3 +47,10 @@ def test_events_keep_every_attempt_and_reach_the_launcher(tmp_path: Path, monkey
 def test_peak_memory_is_at_least_what_was_touched() -> None:
     block = bytearray(64 << 20)
     assert peak_memory_bytes() > len(block)
+
+
+def test_a_damaged_file_does_not_stop_a_resumed_run(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"update": 1}\n5\n{"up\xffdate": 2}\n[]\n{"update": "x"}\n' + b"[" * 100_000 + b'\n{"update": 2}\n')
+    MetricsWriter(path, next_update=2).close()
+    assert path.read_text() == '{"update": 1}\n{"update": 2}\n'

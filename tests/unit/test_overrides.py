@@ -114,3 +114,16 @@ def test_schema_knows_every_top_level_key_in_deepspeed_constants() -> None:
     names = ("TRAIN_BATCH_SIZE", "TRAIN_MICRO_BATCH_SIZE_PER_GPU", "GRADIENT_ACCUMULATION_STEPS", "GRADIENT_CLIPPING", "DATA_TYPES", "CHECKPOINT")
     assert {getattr(constants, name) for name in names} <= known
     assert set(config._REMOVED_TOP_LEVEL_CONFIG_KEYS) <= known
+
+
+def test_quantized_communication_needs_an_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    (found,) = problems_of(tmp_path, {"zero_optimization": {"zero_quantized_weights": True, "zero_quantized_gradients": False}}, 3)
+    assert found.where == "zero.overrides.zero_optimization.zero_quantized_weights" and "no accelerator" in found.what
+
+
+def test_a_profile_is_not_written_over_a_file(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    (found,) = problems_of(tmp_path, {"flops_profiler": {"enabled": True, "output_file": str(tmp_path / "thesis.txt")}})
+    assert found.where == "zero.overrides.flops_profiler.output_file" and "would write over it" in found.what
+    assert problems_of(tmp_path, {"flops_profiler": {"output_file": str(tmp_path / "new.txt")}}) == []

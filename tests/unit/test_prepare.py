@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from ftcore.base_check import check_base
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.prepare import check_fits, prepare
-from ftcore.spec.errors import CheckpointError, DataError
+from ftcore.source import resolve_model_source
+from ftcore.spec.errors import CheckpointError, DataError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir, write_atomic
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, ModelSection, Spec, TrainSection
+from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = REPOSITORY / "tests" / "cases" / "data"
@@ -112,3 +117,66 @@ def test_prepared_file_that_can_not_be_used(text: str | None, tmp_path: Path) ->
         path.write_text(text)
     with pytest.raises(CheckpointError, match="not a prepared run"):
         load_prepared(path)
+
+
+NORM = "model.norm.weight"
+
+
+def changed_model(cache: Path, folder: Path, name: str) -> Spec:
+    """A spec of a copy of the tiny Llama with one thing wrong."""
+    spec = resolved(cache, "builtin:extraction/train", None).spec
+    shutil.copytree(resolve_model_source(spec.model, cache).path, folder)
+    weights = load_file(folder / "model.safetensors")
+    if name == "missing":
+        del weights[NORM]
+    elif name == "shape":
+        weights[NORM] = torch.zeros(3)
+    elif name == "type":
+        (folder / "config.json").write_text('{"model_type": "no_such"}')
+    elif name in ("pickle", "damaged pickle"):
+        torch.save(weights, folder / "pytorch_model.bin")
+        if name == "damaged pickle":
+            os.truncate(folder / "pytorch_model.bin", 1000)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if "pickle" in name:
+        (folder / "model.safetensors").unlink()
+    return replace(spec, model=replace(spec.model, model_name_or_path=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing", f"model is not whole: the weight files lack {NORM}"),
+        ("shape", rf"other shapes than config.json says: {NORM} \(3 in the file, 128 in the model\)"),
+        ("type", "transformers can't build .*no_such"),
+        ("damaged pickle", "pytorch_model.bin is damaged"),
+    ],
+)
+def test_a_base_that_is_not_whole(name: str, reason: str, cache: Path, tmp_path: Path) -> None:
+    spec = changed_model(cache, tmp_path / "model", name)
+    with pytest.raises(SpecError, match=reason) as caught:
+        check_base(spec, resolve_model_source(spec.model, cache), cache)
+    assert caught.value.problems[0].where == "model.model_name_or_path"
+
+
+def test_a_base_of_pickled_weights(cache: Path, tmp_path: Path) -> None:
+    spec = changed_model(cache, tmp_path / "model", "pickle")
+    check_base(spec, resolve_model_source(spec.model, cache), cache)
+
+
+def test_that_a_base_fits_is_remembered(cache: Path, tmp_path: Path) -> None:
+    spec = resolved(cache, "builtin:extraction/train", None).spec
+    source = resolve_model_source(spec.model, cache)
+    check_base(spec, source, tmp_path)
+    assert len(list((tmp_path / "checked").iterdir())) == 1
+    check_base(spec, replace(source, path="/gone"), tmp_path)
+    with pytest.raises(SpecError, match="norm is a LlamaRMSNorm"):
+        check_base(replace(spec, method=MethodSection(type="lora", target_modules=("norm",))), source, tmp_path)
+
+
+def test_wrong_targets_end_preparation(cache: Path, tmp_path: Path) -> None:
+    wrong = resolved(cache, "builtin:extraction/train", None)
+    wrong = replace(wrong, spec=replace(wrong.spec, method=MethodSection(type="lora", modules_to_save=("layers",))))
+    status, events = run(tmp_path, wrong)
+    (error,) = [event for event in events if event["event"] == "error"]
+    assert (status, error["kind"], error["traceback"]) == (2, "SpecError", "")

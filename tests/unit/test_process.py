@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ftcore.process import as_ft_error, is_lost_peer
-from ftcore.spec.errors import DataError, FtError, TrainingError
+from ftcore.process import as_ft_error, is_lost_peer, report
+from ftcore.spec.errors import CheckpointError, DataError, FtError, TrainingError
+from ftcore.spec.events import EVENTS_FD
+from ftcore.spec.run_dir import RunDir
 
 PROGRAM = """
 import sys
@@ -68,3 +72,37 @@ def test_out_of_memory_is_training_with_advice() -> None:
 )
 def test_a_lost_peer_is_told_from_a_fault(error: BaseException, lost: bool) -> None:
     assert is_lost_peer(error) is lost
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR])
+def test_a_file_that_can_not_be_written_is_a_users_affair(number: int) -> None:
+    known = as_ft_error(OSError(number, os.strerror(number), "/runs/a/metrics.jsonl"))
+    assert isinstance(known, CheckpointError) and known.problems[0].where == "/runs/a/metrics.jsonl" and "--resume" in known.problems[0].fix
+
+
+def test_a_full_disk_that_a_library_tells_of_in_words() -> None:
+    from safetensors import SafetensorError
+
+    text = "Error while serializing: I/O error: No space left on device (os error 28)"
+    known = as_ft_error(SafetensorError(text))
+    assert isinstance(known, CheckpointError) and known.problems[0].what == text and "free some space" in known.problems[0].fix
+    assert as_ft_error(OSError(errno.EIO, "x")) is None and as_ft_error(SafetensorError("header too large")) is None
+
+
+def test_the_launcher_hears_of_an_error_that_no_file_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    monkeypatch.setenv(EVENTS_FD, str(write))
+    monkeypatch.setenv("RANK", "1")
+    (tmp_path / "logs").touch()
+    assert report(OSError(errno.ENOSPC, "No space left on device", "/x"), RunDir(tmp_path)) == 5
+    os.close(write)
+    with open(read, encoding="utf-8") as events:
+        event = json.loads(events.read())
+    assert (event["event"], event["kind"], event["rank"], event["problems"][0]["where"]) == ("error", "CheckpointError", 1, "/x")
+
+
+def test_a_log_on_a_full_disk_does_not_change_the_status(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-c", PROGRAM.format(body="raise DataError('x')"), str(tmp_path)]
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
+        assert subprocess.run(argv, env=environment, stdout=full, stderr=full, check=False).returncode == 4

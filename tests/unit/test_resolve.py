@@ -281,3 +281,13 @@ def test_gradients_are_reduced_once_where_memory_allows(sets: tuple[str, ...], e
 def test_coalescing_where_it_means_nothing_or_is_unproven(sets: tuple[str, ...]) -> None:
     with pytest.raises(SpecError, match=r"zero\.coalesce_grad_reduction: true is refused here"):
         resolve(BASE, *sets, "zero.coalesce_grad_reduction=true")
+
+
+@pytest.mark.parametrize("key", ["data.train.path=rows.jsonl", "data.train.path=/dev/zero", "model.model_name_or_path=m.gguf"])
+def test_a_pipe_or_device_is_no_file(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("rows.jsonl", "m.gguf"):
+        os.mkfifo(name)
+    (tmp_path / "s.yaml").write_text(BASE)
+    (problem,) = check_spec(Options(spec_path="s.yaml", sets=(key,)))
+    assert problem.where == key.partition("=")[0] and ("no regular file" in problem.what or "not a .gguf file" in problem.what)

@@ -84,7 +84,16 @@ def test_finding_a_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds no resolved\.json, so"):
         find_run(tmp_path)
     (tmp_path / "resolved.json").touch()
+    (tmp_path / "ds_config.json").unlink()
     assert find_run(tmp_path).path == tmp_path
+
+
+def test_a_run_that_can_not_be_written_to_is_not_sent_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "resolved.json").touch()
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(CheckpointError) as caught, locked(RunDir(tmp_path)):
+        pass
+    assert caught.value.problems[0].where == "--resume" and "-o" not in caught.value.problems[0].fix
 
 
 def test_a_folder_in_use_names_its_holder(tmp_path: Path) -> None:

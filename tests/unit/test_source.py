@@ -81,6 +81,57 @@ def test_digest_is_of_the_weights(tiny: tuple[ModelSource, Path], tmp_path: Path
     assert resolve(str(folder), tmp_path).digest != tiny[0].digest
 
 
+@pytest.mark.parametrize("name", ["config.json", "modeling_own.py"])
+def test_digest_is_of_config_and_code_too(name: str, tiny: tuple[ModelSource, Path], tmp_path: Path) -> None:
+    """The same weights compute something else with another rms_norm_eps."""
+    folder = shutil.copytree(tiny[0].path, tmp_path / "model")
+    with (folder / name).open("a") as file:
+        file.write("\n")
+    assert resolve(str(folder), tmp_path).digest != tiny[0].digest
+
+
+def test_a_digest_is_not_fooled_by_a_time_set_back(tmp_path: Path) -> None:
+    file, cache = tmp_path / "weights", tmp_path / "cache"
+    file.write_bytes(b"abc")
+    first, times = file_digest(file, cache), file.stat()
+    file.write_bytes(b"abd")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert file_digest(file, cache) != first
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 5)
+
+
+def no_header(path: Path) -> None:
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("model.safetensors", cut_off, r"model.safetensors is damaged: it has"),
+        ("model.safetensors", no_header, "its header can't be read"),
+        ("config.json", cut_off, "config.json is damaged"),
+    ],
+)
+def test_damaged_files(name: str, damage: Any, reason: str, tiny: tuple[ModelSource, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny[0].path, tmp_path / "model")
+    damage(folder / name)
+    assert reason in refused(str(folder), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("model.safetensors", cut_off), ("model.safetensors", Path.unlink), ("config.json", Path.unlink), ("config.json", cut_off), ("tokenizer.json", cut_off)],
+)
+def test_a_damaged_conversion_is_made_again(name: str, damage: Any, tiny: tuple[ModelSource, Path], tmp_path: Path) -> None:
+    made = Path(resolve(TINY_LLAMA, tmp_path).path)
+    damage(made / name)
+    assert resolve(TINY_LLAMA, tmp_path).digest == tiny[0].digest
+    assert json.loads((made / "tokenizer.json").read_text())
+
+
 def test_digest_is_remembered(tmp_path: Path) -> None:
     file, cache = tmp_path / "weights", tmp_path / "cache"
     file.write_bytes(b"abc")

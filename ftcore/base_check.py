@@ -1,0 +1,65 @@
+"""Check the base model's files and the method's targets before any rank exists, on a model without memory (torch's meta device)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftcore.data.prepared import ModelSource
+from ftcore.source import weight_files
+from ftcore.spec.errors import SpecError
+from ftcore.spec.run_dir import write_atomic
+from ftcore.spec.sections import Spec
+from ftcore.weight_files import weight_shapes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+LIBRARIES = ("torch", "transformers", "peft")
+
+
+def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
+    """Raises SpecError when weights are missing or of another shape than config.json says, or the method's targets don't fit the model.
+
+    Costs some seconds, mostly imports; that a base and a method fit is remembered in the cache.
+    """
+    asked = [source.digest, asdict(spec.method), {name: version(name) for name in LIBRARIES}]
+    memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+    if memory.exists():
+        return
+    from ftcore.model import attach_method
+
+    attach_method(load_without_memory(source), spec.method, spec.train)
+    write_atomic(memory, source.name + "\n")
+
+
+def load_without_memory(source: ModelSource) -> PreTrainedModel:
+    """The base model on the meta device, taken through transformers' own loading, which knows the renamed and the tied weights.
+
+    Raises SpecError when the files can't be read, don't fit config.json, or transformers can't build the model.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from ftcore.model import require_all_weights
+
+    shapes = weight_shapes(weight_files(Path(source.path)))
+    try:
+        config = AutoConfig.from_pretrained(source.path, trust_remote_code=source.trust_remote_code)
+        with torch.device("meta"):
+            kind = type(AutoModelForCausalLM.from_config(config, trust_remote_code=source.trust_remote_code))
+        state = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+        model, info = kind.from_pretrained(None, config=config, state_dict=state, device_map="meta", output_loading_info=True, ignore_mismatched_sizes=True)
+    except Exception as error:  # transformers and the model's own code raise whatever a wrong config.json leads them to
+        raise SpecError(
+            f"transformers can't build {source.name}: {type(error).__name__}: {error}",
+            where="model.model_name_or_path",
+            fix="name a causal language model; one with code of its own needs model.trust_remote_code",
+        ) from error
+    require_all_weights(info, source)
+    base: PreTrainedModel = model
+    return base
