@@ -14,7 +14,7 @@ from ftcore.spec.errors import DataError
 
 BUILTIN_PREFIX = "builtin:"
 TRAIN_ROWS = 2000
-EVAL_ROWS = 200
+EVAL_ROWS = 100
 SEED = 20260117
 
 T = TypeVar("T")
