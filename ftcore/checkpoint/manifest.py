@@ -78,15 +78,7 @@ def describe_file(checkpoint: Path, path: Path) -> FileEntry:
 def file_digest(path: Path) -> str:
     """sha256 of the file's bytes, in hex."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-
-
-def _digest(file: Any) -> str:
-    # Python 3.10 has no hashlib.file_digest.
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def damage(checkpoint: Path, entries: Iterable[FileEntry]) -> list[str]:

@@ -55,7 +55,7 @@ class Trainer:
         if first == 0 and spec.evaluation.eval_on_start:
             self._evaluate()
         for update in range(first, total):
-            self._update(update, check_count=update == first)
+            self.train_update(update, check_count=update == first)
             done = self.cursor.next_update
             if _due(done, spec.evaluation.eval_steps) and done < total:
                 self._evaluate()
@@ -65,7 +65,8 @@ class Trainer:
             self._evaluate()
             self._save()
 
-    def _update(self, update: int, *, check_count: bool) -> None:
+    def train_update(self, update: int, *, check_count: bool) -> None:
+        """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it."""
         started = time.perf_counter()
         job = self.job
         window = job.sequence.window(update)
