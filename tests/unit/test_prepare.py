@@ -71,7 +71,7 @@ def test_prepare_process(cache: Path, tmp_path: Path) -> None:
     assert prepared.to_json() == run_dir.prepared.read_text()
     assert (prepared.train.rows, prepared.train.samples) == (2000, 2000)
     assert prepared.eval is not None
-    assert prepared.eval.samples == 200
+    assert prepared.eval.samples == 100
     assert prepared.model.name == "builtin:tiny-llama"
     train = SampleSet.open(prepared.train.arrow)
     assert (len(train), train.fingerprint) == (2000, prepared.train.fingerprint)
@@ -80,7 +80,7 @@ def test_prepare_process(cache: Path, tmp_path: Path) -> None:
     progress = [event for event in events if event["event"] == "progress"]
     assert {event["stage"] for event in progress} == {"prepare"}
     assert {"train: tokenising", "eval: tokenising"} <= {event["text"] for event in progress}
-    assert (progress[-1]["done"], progress[-1]["total"]) == (200, 200)
+    assert (progress[-1]["done"], progress[-1]["total"]) == (100, 100)
 
 
 def test_mistakes_of_both_sets_at_once(cache: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.spec.errors import ClusterError
 from launcher.children import Child, run_child, stop_signals
 from launcher.failure import describe_status, tail
 from launcher.processes import LAUNCH_ID, die_with_parent, exit_status, sweep
@@ -75,7 +76,7 @@ def test_a_listener_that_fails_leaves_no_process(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     child = Child(argv=(str(tmp_path / "missing"),), environment={LAUNCH_ID: "x"}, log=tmp_path / "log", grace_s=1, death_signal=9)
     before = len(os.listdir("/proc/self/fd"))
-    with stop_signals() as stop, pytest.raises(FileNotFoundError):
+    with stop_signals() as stop, pytest.raises(ClusterError, match=r"can't start .*missing"):
         run_child(child, stop, lambda event: None, lambda: None)
     assert len(os.listdir("/proc/self/fd")) == before
 
