@@ -9,8 +9,9 @@ from ftcore.batch.cursor import Cursor
 from ftcore.batch.plan import attention_share_of
 from ftcore.batch.window import UpdateSequence
 from ftcore.checkpoint.find import Search
-from ftcore.checkpoint.layout import newest_first
+from ftcore.checkpoint.layout import broken, newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
+from ftcore.checkpoint.retention import set_aside_newer
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
@@ -67,7 +68,10 @@ def build_engine(job: Job, ranks: Ranks) -> Engine:
 
 
 def restore(engine: Engine, job: Job) -> Cursor:
-    """The cursor to go on from: of the newest whole checkpoint, or the beginning where there is none. Says which, and why newer ones were skipped."""
+    """The cursor to go on from: of the newest whole checkpoint, or the beginning where none was ever whole. Says which, and why newer ones were skipped.
+
+    Raises CheckpointError when checkpoints are there and none is whole, or the newest whole one is not of this job.
+    """
     start = Cursor(order_seed=job.spec.train.seed, data_fingerprint=job.train.fingerprint)
     search = find_over_ranks(job.run_dir.checkpoints, engine.ranks)
     first = engine.ranks.is_first
@@ -76,11 +80,13 @@ def restore(engine: Engine, job: Job) -> Cursor:
     if search.found is None:
         _require_none_damaged(job, search)
         if first and job.run_dir.metrics.exists():
-            record_event(job.run_dir, "note", text="no whole checkpoint: starting from update 0")
+            record_event(job.run_dir, "note", text="stopped before its first checkpoint was whole: starting from update 0")
         return start
     cursor = load_checkpoint(engine, search.found, spec=job.spec, base=job.base)
     cursor.check_same_data(fingerprint=job.train.fingerprint, seed=job.spec.train.seed)
     if first:
+        # Only now: a resume that is refused changes nothing.
+        set_aside_newer(search.found.path)
         record_event(job.run_dir, "resumed", update=cursor.next_update, path=search.found.path.name)
         emit("note", text=f"resumed from {search.found.path.name}: {cursor.next_update} of {job.sequence.total_updates} updates done")
     return cursor
@@ -88,11 +94,13 @@ def restore(engine: Engine, job: Job) -> Cursor:
 
 def _require_none_damaged(job: Job, search: Search) -> None:
     """Raises CheckpointError when checkpoints are there and none is whole: training from the beginning is the user's decision."""
-    if newest_first(job.run_dir.checkpoints):
+    checkpoints = job.run_dir.checkpoints
+    aside = [f"{path.name}: set aside by an earlier resume" for path in broken(checkpoints)]
+    if newest_first(checkpoints) or aside:
         raise CheckpointError(
-            f"no checkpoint is whole: {'; '.join(search.skipped)}",
-            where=str(job.run_dir.checkpoints),
-            fix="put the files back, or move the folder away to start again from update 0",
+            f"no checkpoint is whole: {'; '.join([*search.skipped, *aside])}",
+            where=str(checkpoints),
+            fix=f"put the damaged files back, or move {checkpoints} away to start again from update 0",
         )
 
 

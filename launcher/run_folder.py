@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import socket
@@ -122,15 +123,28 @@ def next_attempt(run_dir: RunDir) -> int:
 
 
 def newest_checkpoint(run_dir: RunDir) -> Path | None:
-    """The folder of the newest checkpoint that has its manifest; None without one. Its files are not checked here."""
-    folders = [path.parent for path in run_dir.checkpoints.glob("update_*/manifest.json")]
-    return max(folders, key=update_of, default=None)
+    """The folder of the newest checkpoint that looks whole; None without one.
+
+    Its manifest is of its update and its files have the sizes listed there. The digests are a resume's to check:
+    reading gigabytes takes too long at the end of a launch.
+    """
+    folders = [path for path in run_dir.checkpoints.glob("update_*") if update_of(path) >= 0]
+    return next((path for path in sorted(folders, key=update_of, reverse=True) if _looks_whole(path)), None)
 
 
 def update_of(checkpoint: Path) -> int:
     """How many updates were done when the checkpoint was written; -1 for a folder with another name."""
-    matched = re.fullmatch(r"update_([0-9]+)", checkpoint.name)
+    matched = re.fullmatch(r"update_([0-9]{8,})", checkpoint.name)
     return int(matched[1]) if matched else -1
+
+
+def _looks_whole(checkpoint: Path) -> bool:
+    try:
+        manifest = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))
+        sizes = {entry["path"]: entry["bytes"] for entry in manifest["files"]}
+        return manifest["update"] == update_of(checkpoint) and sizes != {} and all((checkpoint / path).stat().st_size == size for path, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def shown(path: Path) -> str:

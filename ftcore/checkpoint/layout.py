@@ -12,7 +12,11 @@ STATE = "state.safetensors"
 INDEX = "index.json"
 RNG = "rng.json"
 LATEST = "latest"
-_NAME = re.compile(r"update_(\d{8,})")
+BROKEN = ".broken"
+"""Ends the name of a damaged checkpoint that was set aside."""
+REMOVED = ".removed"
+"""Ends the name of an old checkpoint while it is being deleted."""
+_NAME = re.compile(r"update_([0-9]{8,})")
 
 
 def checkpoint_path(checkpoints: Path, update: int) -> Path:
@@ -47,3 +51,8 @@ def newest_first(checkpoints: Path) -> list[Path]:
 def partials(checkpoints: Path) -> list[Path]:
     """Folders that a save left behind before it was whole."""
     return sorted(checkpoints.glob("update_*.partial")) if checkpoints.is_dir() else []
+
+
+def broken(checkpoints: Path) -> list[Path]:
+    """Damaged checkpoints that were set aside, the last one first."""
+    return sorted(checkpoints.glob(f"update_*{BROKEN}"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)

@@ -73,8 +73,7 @@ def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource)
     if manifest.optimizer != spec.optimizer.type:
         held = f"the checkpoint holds {manifest.optimizer} state, the spec says {spec.optimizer.type}"
         raise CheckpointError(held, where=where, fix="use the same optimizer")
-    saved = {name: tuple(shape) for name, shape in manifest.parameters.items()}
-    now = trained_shapes(engine)
+    saved, now = manifest.parameters, trained_shapes(engine)
     different = sorted(name for name in saved.keys() | now.keys() if saved.get(name) != now.get(name))
     if different:
         raise CheckpointError(

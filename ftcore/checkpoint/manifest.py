@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftcore.checkpoint.layout import MANIFEST
+from ftcore.checkpoint.layout import BUFFERS, CURSOR, INDEX, MANIFEST, RNG, STATE, checkpoint_path, rank_path
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
@@ -39,7 +39,7 @@ class Manifest:
     optimizer: str
     base: dict[str, str]
     """name, revision and digest of the base model."""
-    parameters: dict[str, Any]
+    parameters: dict[str, tuple[int, ...]]
     """Trained parameter -> shape."""
     versions: dict[str, str]
     files: tuple[FileEntry, ...]
@@ -51,7 +51,7 @@ class Manifest:
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Raises CheckpointError when there is none, or it is damaged or of another version."""
+    """Raises CheckpointError when there is none, or it is damaged, of another version or another checkpoint's, or does not list every file."""
     path = checkpoint / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -59,11 +59,26 @@ def read_manifest(checkpoint: Path) -> Manifest:
             raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
         if data.pop(SELF_DIGEST) != _content_digest(data):
             raise CheckpointError("the manifest has changed since it was written (its own sha256 differs)", where=str(path))
-        return build(Manifest, data)
+        manifest = build(Manifest, data)
     except FileNotFoundError as error:
         raise CheckpointError("no manifest: the save did not finish", where=str(checkpoint)) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"the manifest is damaged ({error})", where=str(path)) from error
+    _require_complete(manifest, checkpoint)
+    return manifest
+
+
+def _require_complete(manifest: Manifest, checkpoint: Path) -> None:
+    if checkpoint.name != checkpoint_path(checkpoint.parent, manifest.update).name:
+        # A folder that was copied or renamed would pass its older state off as newer.
+        raise CheckpointError(f"the manifest is of update {manifest.update}, which this folder's name does not say", where=str(checkpoint))
+    needed = {CURSOR, BUFFERS}
+    for rank in range(manifest.world_size):
+        folder = rank_path(Path(), rank)
+        needed |= {str(folder / name) for name in (STATE, INDEX, RNG)}
+    missing = sorted(needed - {entry.path for entry in manifest.files})
+    if missing:
+        raise CheckpointError(f"the manifest does not list {', '.join(missing)}", where=str(checkpoint))
 
 
 def _content_digest(content: dict[str, Any]) -> str:

@@ -1,38 +1,77 @@
-"""Which checkpoints stay. Rank 0 alone deletes, after a save is whole."""
+"""Which checkpoints stay. Rank 0 alone renames and deletes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
-from ftcore.checkpoint.layout import MANIFEST, newest_first, partials, update_of
+from ftcore.checkpoint.layout import BROKEN, REMOVED, broken, newest_first, partials, update_of
+from ftcore.checkpoint.manifest import read_manifest
+from ftcore.spec.errors import CheckpointError
 
-BROKEN_SUFFIX = ".broken"
-"""Ends the name of a checkpoint that a resume passed over."""
+KEPT_BROKEN = 3
+"""Damaged checkpoints that stay for a look, beside the whole ones. Each may be as large as the model's state."""
 
 
 def prune(committed: Path, *, keep: int) -> list[Path]:
     """Keeps the checkpoint just committed and the `keep` - 1 before it; removes older ones and what broken saves left.
 
-    Returns what it removed. Only folders with a manifest that are not newer than `committed` count: anything else can't
-    push a good checkpoint out. Newer ones are what the resume found damaged, or they would have been resumed from;
-    they are set aside, so that they are never taken for progress later. A folder that is already gone is no error.
+    Returns what it removed. Only folders that have a sound manifest and are not newer than `committed` count: anything
+    else can't push a good checkpoint out. Newer ones are not of this training, which has just come to `committed`, and
+    those without a sound manifest can't be resumed from: both are set aside, so that they are never taken for progress later.
     """
     checkpoints, update = committed.parent, update_of(committed) or 0
-    numbered = [(update_of(path) or 0, path) for path in newest_first(checkpoints)]
-    for number, path in numbered:
-        if number > update:
+    older = []
+    for path in newest_first(checkpoints):
+        if path == committed:
+            continue
+        if (update_of(path) or 0) > update or not _has_manifest(path):
             set_aside(path)
-    older = [path for number, path in numbered if number < update and (path / MANIFEST).is_file()]
-    doomed = [*older[max(0, keep - 1) :], *partials(checkpoints)]
-    for path in doomed:
+        else:
+            older.append(path)
+    doomed = older[max(0, keep - 1) :]
+    leftovers = [*partials(checkpoints), *broken(checkpoints)[KEPT_BROKEN:]]
+    for path in (*leftovers, *checkpoints.glob(f"update_*{REMOVED}")):
         shutil.rmtree(path, ignore_errors=True)
-    return doomed
+    for path in doomed:
+        _remove(path)
+    return [*doomed, *leftovers]
+
+
+def set_aside_newer(found: Path) -> None:
+    """Sets aside the checkpoints that a resume from `found` passed over, so that none of them takes the place of a whole one.
+
+    One that can't be renamed stays: the next save tries again, and fails on all ranks when it can't either.
+    """
+    for path in newest_first(found.parent):
+        if path == found:
+            return
+        with contextlib.suppress(OSError):
+            set_aside(path)
 
 
 def set_aside(path: Path) -> None:
-    """Renames a damaged checkpoint to NAME.broken, in place of one that was set aside under that name before."""
-    aside = path.with_name(path.name + BROKEN_SUFFIX)
+    """Renames a damaged checkpoint to NAME.broken, in place of one that was set aside under that name before. Raises OSError."""
+    aside = path.with_name(path.name + BROKEN)
     shutil.rmtree(aside, ignore_errors=True)
+    # Those set aside last are the ones kept, and a rename alone leaves the time as it was.
+    os.utime(path)
     os.rename(path, aside)
+
+
+def _has_manifest(checkpoint: Path) -> bool:
+    try:
+        read_manifest(checkpoint)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _remove(checkpoint: Path) -> None:
+    # Renamed first: a kill in the middle of the deletion must not leave half a checkpoint under a checkpoint's name.
+    doomed = checkpoint.with_name(checkpoint.name + REMOVED)
+    with contextlib.suppress(OSError):
+        os.rename(checkpoint, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)

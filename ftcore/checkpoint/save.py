@@ -116,7 +116,7 @@ def _commit(engine: Engine, partial: Path, final: Path, *, files: list[FileEntry
         precision=spec.train.precision,
         optimizer=spec.optimizer.type,
         base={"name": base.name, "revision": base.revision, "digest": base.digest},
-        parameters={name: list(shape) for name, shape in trained_shapes(engine).items()},
+        parameters=trained_shapes(engine),
         versions={package: version(package) for package in PACKAGES},
         files=(*files, describe_file(partial, partial / layout.CURSOR), describe_file(partial, partial / layout.BUFFERS)),
     ).write(partial)

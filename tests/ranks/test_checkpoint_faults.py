@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,9 @@ from ftcore.checkpoint.layout import newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint
 from ftcore.checkpoint.manifest import read_manifest
 from ftcore.checkpoint.read import StateReader
-from ftcore.checkpoint.retention import prune
+from ftcore.checkpoint.retention import set_aside
 from ftcore.checkpoint.rng import load_rng
-from ftcore.checkpoint.save import _save_tensors
+from ftcore.checkpoint.save import _save_tensors, save_checkpoint
 from ftcore.data.prepared import ModelSource
 from ftcore.run import build_engine
 from ftcore.spec.errors import CheckpointError
@@ -58,6 +59,10 @@ def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def nest_deeply(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
 @pytest.mark.parametrize(
     ("damage", "file", "reason"),
     [
@@ -67,6 +72,7 @@ def cut_in_half(path: Path) -> None:
         (Path.unlink, "rank_1/index.json", "No such file"),
         (Path.unlink, "manifest.json", "the save did not finish"),
         (cut_in_half, "manifest.json", "the manifest is damaged"),
+        (nest_deeply, "manifest.json", "the manifest is damaged"),
     ],
 )
 def test_falls_back_and_says_why(damage: Callable[[Path], None], file: str, reason: str, run: Path) -> None:
@@ -102,36 +108,8 @@ def test_nothing_whole(tmp_path: Path) -> None:
     assert find_newest_whole(tmp_path / "none").found is None
 
 
-def make_folder(checkpoints: Path, update: int, *, whole: bool = True) -> Path:
-    path = checkpoints / f"update_{update:08d}"
-    path.mkdir()
-    if whole:
-        (path / "manifest.json").write_text("{}")
-    return path
-
-
-def test_retention_is_numeric(tmp_path: Path) -> None:
-    """F04: 9000 ... 10000, keep 10: the newest stays. Folders with other names are not ours."""
-    newest = [make_folder(tmp_path, update) for update in range(9000, 10001, 100)][-1]
-    (tmp_path / "update_00009950.partial").mkdir()
-    (tmp_path / "mine").mkdir()
-    removed = prune(newest, keep=10)
-    assert {path.name for path in removed} == {"update_00009000", "update_00009950.partial"}
-    assert newest_first(tmp_path)[0] == newest
-    assert (tmp_path / "mine").is_dir()
-    assert prune(newest, keep=0) and newest_first(tmp_path) == [newest]
-
-
-def test_what_was_just_written_is_never_the_one_to_go(tmp_path: Path) -> None:
-    """Newer numbers can only be damaged ones that the resume passed over: they are set aside, and push nothing out."""
-    committed = make_folder(tmp_path, 8)
-    earlier, bare = make_folder(tmp_path, 6), make_folder(tmp_path, 7, whole=False)
-    make_folder(tmp_path, 99)
-    make_folder(tmp_path, 100, whole=False)
-    (tmp_path / "update_00000099.broken").mkdir()
-    assert prune(committed, keep=2) == []
-    assert {path.name for path in tmp_path.iterdir()} == {committed.name, earlier.name, bare.name, "update_00000099.broken", "update_00000100.broken"}
-    assert prune(committed, keep=1) == [earlier]
+def names(checkpoints: Path) -> set[str]:
+    return {path.name for path in checkpoints.iterdir()}
 
 
 @pytest.mark.parametrize(("key", "value"), [("world_size", 3), ("files", []), ("parameters", []), ("base", {"name": "", "revision": "", "digest": "0"})])
@@ -152,12 +130,63 @@ def test_training_again_over_damaged_checkpoints_keeps_the_good_ones(run: Path, 
     assert (run / "checkpoints" / "update_00000006.broken").is_dir()
 
 
-def test_nothing_whole_is_no_fresh_start(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+def test_a_stray_folder_never_costs_the_training(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    """Limit 1, a folder with a higher number and no manifest, and 4 and 6 damaged: what the resumed run saves stays."""
+    checkpoints = run / "checkpoints"
+    (checkpoints / "update_00000099").mkdir()
+    for name in ("update_00000004", "update_00000006"):
+        flip_a_bit(checkpoints / name / "rank_0/state.safetensors")
+    pool.run(train_runs, 2, [(str(run), with_section(SPEC, "checkpoint", save_total_limit=1))], *small, logs=tmp_path / "logs")
+    assert names(checkpoints) == {"update_00000006", "latest", *(f"update_{number:08d}.broken" for number in (4, 6, 99))}
+    search = find_newest_whole(checkpoints)
+    assert search.found is not None and search.found.manifest.update == 6 and not search.skipped
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_nothing_whole_is_no_fresh_start(aside: bool, run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
     for path in newest_first(run / "checkpoints"):
         flip_a_bit(path / "cursor.json")
-    with pytest.raises(AssertionError, match=r"no checkpoint is whole: update_00000006: cursor\.json has changed"):
+        if aside:
+            set_aside(path)
+    reason = r"update_00000006\.broken: set aside" if aside else r"update_00000006: cursor\.json has changed"
+    with pytest.raises(AssertionError, match=rf"no checkpoint is whole: (\n|.)*{reason}(\n|.)* move .*/run/checkpoints away to start again from update 0"):
         pool.run(train_runs, 2, [(str(run), SPEC)], *small, logs=tmp_path / "logs")
-    assert len(newest_first(run / "checkpoints")) == 3
+    assert len(newest_first(run / "checkpoints")) == (0 if aside else 3)
+
+
+def test_a_run_killed_before_its_first_save_begins_anew(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints" / "update_00000002.partial").mkdir(parents=True)
+    pool.run(train_runs, 2, [(str(run), SPEC)], *small, logs=tmp_path / "logs")
+    assert names(run / "checkpoints") == {"update_00000002", "update_00000004", "update_00000006", "latest"}
+    assert "stopped before its first checkpoint was whole: starting from update 0" in (run / "events.jsonl").read_text()
+
+
+def save_without_room(rank: int, world_size: int, folder: str, source: ModelSource, samples: str) -> str:
+    """Rank 1's files may have 1000 bytes, as on a disk that is nearly full."""
+    ranks = dist.start()
+    run_dir = RunDir(Path(folder))
+    engine = build_engine(make_job(run_dir, SPEC, source, samples), ranks)
+    found = find_over_ranks(run_dir.checkpoints, ranks).found
+    assert found is not None
+    cursor = dataclasses.replace(load_checkpoint(engine, found, spec=SPEC, base=source), next_update=8)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        save_checkpoint(engine, run_dir.checkpoints, cursor=cursor, spec=SPEC, base=source)
+    except CheckpointError as error:
+        return f"{error.exit_status} {error}"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return ""
+
+
+def test_a_rank_without_room_stops_all_with_the_reason(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
+    for outcome in pool.run(save_without_room, 2, str(run), *small, logs=tmp_path / "logs"):
+        assert outcome.startswith("5 ") and "rank 1 could not save: state.safetensors: " in outcome
+    search = find_newest_whole(run / "checkpoints")
+    assert search.found is not None and search.found.manifest.update == 6
 
 
 def test_a_full_disk_is_an_os_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -141,11 +142,34 @@ def test_attempts_are_counted(tmp_path: Path) -> None:
     assert next_attempt(RunDir(tmp_path)) == 11
 
 
+def make_checkpoint(run_dir: RunDir, name: str, **changed: object) -> Path:
+    checkpoint = run_dir.checkpoints / name
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "cursor.json").write_text("{}")
+    digits = name.removeprefix("update_").removesuffix(".broken").removesuffix(".partial")
+    manifest = {"update": int(digits), "files": [{"path": "cursor.json", "bytes": 2}]} | changed
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    return checkpoint
+
+
 def test_the_newest_checkpoint_is_found_by_number(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     assert newest_checkpoint(run_dir) is None
-    for name in ("update_9900", "update_10000", "update_20000.partial", "update_x"):
-        (run_dir.checkpoints / name).mkdir(parents=True)
-        (run_dir.checkpoints / name / "manifest.json").touch()
-    (run_dir.checkpoints / "update_30000").mkdir()
-    assert newest_checkpoint(run_dir) == run_dir.checkpoints / "update_10000"
+    for name in ("update_20000000.partial", "update_50000000.broken", "update_5"):
+        make_checkpoint(run_dir, name)
+    assert newest_checkpoint(run_dir) is None
+    make_checkpoint(run_dir, "update_99999999")
+    newest = make_checkpoint(run_dir, "update_100000000")
+    (run_dir.checkpoints / "update_300000000").mkdir()
+    assert newest_checkpoint(run_dir) == newest
+
+
+@pytest.mark.parametrize(
+    "changed", [{"update": 4}, {"files": []}, {"files": None}, {"files": [{"path": "cursor.json", "bytes": 3}]}, {"files": [{"path": "gone", "bytes": 3}]}]
+)
+def test_a_damaged_checkpoint_is_not_promised(changed: dict[str, object], tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    earlier = make_checkpoint(run_dir, "update_00000004")
+    make_checkpoint(run_dir, "update_00000006", **changed)
+    (make_checkpoint(run_dir, "update_00000008") / "manifest.json").write_text("{")
+    assert newest_checkpoint(run_dir) == earlier
