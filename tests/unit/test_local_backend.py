@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.errors import CheckpointError, DataError, FtError
-from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_dir import RunDir, write_atomic
 from launcher.failure import RunFailedError
 from launcher.progress import Progress
 from launcher.run_folder import locked
@@ -48,11 +48,17 @@ def start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+def whole_checkpoint(update: int) -> dict[str, str]:
+    """Name -> content of the files that make a folder look like a whole checkpoint."""
+    return {"cursor.json": "{}", "manifest.json": json.dumps({"update": update, "files": [{"path": "cursor.json", "bytes": 2}]})}
+
+
 def test_a_run_that_succeeds(tmp_path: Path) -> None:
     write_script(tmp_path, EMIT + "emit('progress', stage='prepare', done=0, total=3, text='reading'); print('noise')", "prepare.py")
     updates = "[emit('update', update=k, total_updates=2, epoch=k / 2, loss=3.0 - k, learning_rate=1e-4, supervised_tokens_per_s=1234.5) for k in (1, 2)]"
     evaluations = "emit('evaluation', update=0, loss=4.0, tokens=9); emit('evaluation', update=2, loss=1.5, tokens=9)"
-    saved = f"write_atomic(RunDir(Path({str(tmp_path / 'run')!r})).checkpoints / 'update_00000002' / 'manifest.json', '')"
+    checkpoint = tmp_path / "run/checkpoints/update_00000002"
+    saved = f"[write_atomic(Path({str(checkpoint)!r}) / name, text) for name, text in {whole_checkpoint(2)!r}.items()]"
     write_script(tmp_path, EMIT + f"print('noise')\nif RANK == 0: {updates}; {evaluations}; {saved}")
     write_script(tmp_path, EMIT + "emit('exported', path='x', form='hf', update=2); emit('note', text='a note')", "export.py")
     summary, shown = run(tmp_path)
@@ -119,8 +125,8 @@ def test_the_first_rank_that_failed_is_reported(tmp_path: Path) -> None:
     fail('FtError', 'another one', 1, traceback='x')
     """
     write_script(tmp_path, EMIT + RANK_ERROR + textwrap.dedent(body))
-    (tmp_path / "run/checkpoints/update_00000005").mkdir(parents=True)
-    (tmp_path / "run/checkpoints/update_00000005/manifest.json").touch()
+    for name, text in whole_checkpoint(5).items():
+        write_atomic(tmp_path / "run/checkpoints/update_00000005" / name, text)
     error = failure(tmp_path)
     assert error.exit_status == 6
     assert str(error).splitlines() == [
