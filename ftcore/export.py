@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,10 +63,12 @@ def main(run_dir: RunDir, to: Path, form: str) -> None:
 @contextmanager
 def folder_aside(to: Path) -> Iterator[Path]:
     """A fresh folder beside `to`, gone at the end whatever happens: no name that a user's folder could have is taken."""
-    with disk_errors(to):
-        to.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=to.parent, prefix=f".{to.name}."))
+    # Named before it is made, so that a signal right after the making finds it named. 64 random bits: no one else's.
+    aside = to.parent / f".{to.name}.{secrets.token_hex(8)}"
     try:
+        with disk_errors(to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            aside.mkdir()
         yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
