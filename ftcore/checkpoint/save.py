@@ -24,7 +24,7 @@ from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
 from ftcore.engine_state import optimizer_state, owned_slices, trained_shapes
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.run_dir import fsync_dir, write_atomic
+from ftcore.spec.run_dir import fsync_path, write_atomic
 from ftcore.spec.sections import Spec
 
 PACKAGES = ("torch", "deepspeed", "transformers", "peft", "safetensors")
@@ -96,7 +96,7 @@ def _write_rank(engine: Engine, partial: Path) -> list[FileEntry]:
     _save_tensors(tensors, folder / layout.STATE)
     write_atomic(folder / layout.INDEX, json.dumps({"slices": slices, "scalars": scalars}))
     save_rng(folder / layout.RNG)
-    fsync_dir(folder)
+    fsync_path(folder)
     return [describe_file(partial, folder / name) for name in (layout.STATE, layout.INDEX, layout.RNG)]
 
 
@@ -124,7 +124,7 @@ def _commit(engine: Engine, partial: Path, final: Path, *, files: list[FileEntry
         # Done before, found damaged on a resume, and now done again.
         set_aside(final)
     os.rename(partial, final)
-    fsync_dir(final.parent)
+    fsync_path(final.parent)
     write_atomic(final.parent / layout.LATEST, final.name + "\n")
     prune(final, keep=spec.checkpoint.save_total_limit)
 
@@ -135,8 +135,4 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
         save_file(tensors, path)
     except SafetensorError as error:
         raise OSError(f"{path.name}: {error}") from error
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    fsync_path(path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ftcore.spec.run_dir import fsync_dir
+from ftcore.spec.run_dir import fsync_path
 
 
 @contextmanager
@@ -36,4 +36,4 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(aside)
         raise
-    fsync_dir(path.parent)
+    fsync_path(path.parent)

@@ -109,11 +109,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         os.unlink(temporary)
         raise
-    fsync_dir(path.parent)
+    fsync_path(path.parent)
 
 
-def fsync_dir(path: Path) -> None:
-    """Makes renames within `path` durable."""
+def fsync_path(path: Path) -> None:
+    """Makes a file's content durable, or for a folder the renames within it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
