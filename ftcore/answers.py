@@ -1,166 +1,125 @@
-"""Let a model answer held-out conversations, greedily and in batches, and score the answers as JSON.
+"""Let a model answer, greedily and in batches: alone, or dealt over ranks.
 
 Axes: B rows of a batch, T tokens of the longest prompt in it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
-from ftcore.data.fields import Conversation, to_records
-from ftcore.data.records import load_bytes, parse_rows
-from ftcore.spec.errors import DataError
-from ftcore.spec.sections import DataSet
+from ftcore.questions import Question, TokenIds, prompt_ids, stop_ids
 
-TokenIds = list[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A conversation up to its last answer, and that answer."""
-
-    messages: tuple[dict[str, Any], ...]
-    """What the model is shown."""
-    expected: str
-    """What the data set answers."""
-    tools: tuple[dict[str, Any], ...] = ()
-    """Offered to the chat template; empty: none."""
+MOST_ROWS = 24
+"""Rows of a batch."""
+TOKENS_FOR_TRAINED_ONE = 4
+"""A token of a batch that is only generated from takes far less memory than one that is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """How many answers are what they should be."""
+class Limits:
+    """What bounds answers and batches."""
 
-    rows: int
-    valid_json: int
-    """Answers that are one JSON object and nothing else."""
-    exact: int
-    """Answers whose object equals the expected one; the order of keys and spaces between them don't count."""
-
-    @property
-    def valid_share(self) -> float:
-        """In [0, 1]; 0 without rows."""
-        return self.valid_json / self.rows if self.rows else 0.0
-
-    @property
-    def exact_share(self) -> float:
-        """In [0, 1]; 0 without rows."""
-        return self.exact / self.rows if self.rows else 0.0
+    max_new_tokens: int
+    """Longest answer."""
+    batch_tokens: int
+    """Prompt and answer tokens of a batch; one row may be longer."""
+    positions: int | None = None
+    """Positions that the model has; None: any number."""
 
 
-def read_questions(dataset: DataSet, limit: int) -> list[Question]:
-    """The first `limit` rows of a data set of messages, each with its last message as the expected answer.
+Round = tuple[tuple[int, ...], ...]
+"""For each rank the prompts that it answers together; empty for a rank that has none left."""
 
-    Raises DataError when the file can't be read, or a row among them does not end with an assistant's text.
+
+def deal_prompts(lengths: Sequence[int], world_size: int, limits: Limits) -> list[Round]:
+    """Every prompt to one rank of one round, longest first, prompts of like length together. Pure; every rank works out the same."""
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    rounds: list[Round] = []
+    start = 0
+    while start < len(order):
+        fitting = limits.batch_tokens // (lengths[order[start]] + limits.max_new_tokens)
+        each = max(1, min(MOST_ROWS, fitting, -(-(len(order) - start) // world_size)))
+        chosen = order[start : start + each * world_size]
+        rounds.append(tuple(tuple(chosen[rank::world_size]) for rank in range(world_size)))
+        start += len(chosen)
+    return rounds
+
+
+@contextmanager
+def ready_to_generate(model: Any) -> Iterator[Any]:
+    """The transformers model inside `model` (adapters in place), set for greedy generation, and as it was afterwards.
+
+    Its own generation settings (temperature, repetition penalty, ...) are put aside, so that answers depend on nothing but the weights;
+    attention that keeps packed samples apart knows no padding and no cache.
     """
-    rows = parse_rows(load_bytes(dataset.path), dataset.path)[:limit]
-    questions = []
-    for record in to_records(rows, dataset, "data.eval"):
-        last = record.messages[-1] if isinstance(record, Conversation) else {}
-        if not isinstance(record, Conversation) or last.get("role") != "assistant" or not last.get("content"):
-            raise DataError(
-                "the row does not end with an assistant's text, so there is nothing to compare an answer with",
-                where=f"{dataset.path}, row {record.row.number}",
-                fix="use a data set in the messages format whose rows end with an answer",
-            )
-        questions.append(Question(messages=tuple(record.messages[:-1]), expected=last["content"], tools=tuple(record.tools or ())))
-    return questions
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    attention, settings = base.config._attn_implementation, base.generation_config
+    if attention == "ft_segments":
+        base.set_attn_implementation("sdpa")
+    base.generation_config = GenerationConfig()
+    try:
+        yield base
+    finally:
+        base.generation_config = settings
+        if attention == "ft_segments":
+            base.set_attn_implementation(attention)
 
 
-def longest_expected(tokenizer: Any, questions: Sequence[Question]) -> int:
-    """Tokens of the longest expected answer; 0 without questions."""
-    return max((len(tokenizer(question.expected, add_special_tokens=False)["input_ids"]) for question in questions), default=0)
+@torch.no_grad()
+def generate_batch(base: Any, prompts: Sequence[TokenIds], *, stops: list[int], max_new_tokens: int, in_step: bool = False) -> list[TokenIds]:
+    """The tokens that follow each prompt, up to and without the first of `stops`; `base` comes from `ready_to_generate`.
+
+    Prompts are padded on the left, so that every row continues at its own end. With `in_step` all ranks must call it together, and each
+    goes on with forward passes until the last one has finished: in ZeRO stage 3 every forward gathers weights from all.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    device = next(base.parameters()).device
+    filler = stops[0] if stops else 0
+    ids_BT = torch.full((len(prompts), longest), filler, dtype=torch.long, device=device)
+    mask_BT = torch.zeros_like(ids_BT)
+    for row, prompt in enumerate(prompts):
+        begin = longest - len(prompt)
+        ids_BT[row, begin:] = torch.tensor(prompt)
+        mask_BT[row, begin:] = 1
+    output = base.generate(
+        input_ids=ids_BT,
+        attention_mask=mask_BT,
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=stops or None,
+        pad_token_id=filler,
+        use_cache=True,
+        synced_gpus=in_step,
+    )
+    return [_until_stop(row[longest:].tolist(), stops) for row in output]
 
 
-def answer_all(model: Any, tokenizer: Any, questions: Sequence[Question], *, max_new_tokens: int, batch_size: int = 24) -> list[str]:
-    """What the model answers to each question in at most `max_new_tokens`, without special tokens. Greedy, so that it depends on nothing but the model."""
-    prompts = [_prompt_ids(tokenizer, question) for question in questions]
-    stops = stop_ids(model, tokenizer)
+def generate_greedily(model: Any, prompts: Sequence[TokenIds], *, stops: list[int], max_new_tokens: int, batch_size: int) -> list[TokenIds]:
+    """The tokens that follow each prompt, by one process that holds the whole model; batches hold prompts of like length."""
+    answers: list[TokenIds] = [() for _ in prompts]
+    by_length = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    with ready_to_generate(model) as base:
+        for start in range(0, len(by_length), batch_size):
+            chosen = by_length[start : start + batch_size]
+            found = generate_batch(base, [prompts[index] for index in chosen], stops=stops, max_new_tokens=max_new_tokens)
+            for index, answer in zip(chosen, found, strict=True):
+                answers[index] = answer
+    return answers
+
+
+def answer_all(model: Any, tokenizer: Any, questions: Sequence[Question], *, max_new_tokens: int, batch_size: int = MOST_ROWS) -> list[str]:
+    """What the model answers to each question of messages in at most `max_new_tokens`, without special tokens."""
+    prompts = [prompt_ids(tokenizer, question) for question in questions]
+    stops = stop_ids(tokenizer, model.generation_config.eos_token_id, chat=True)
     generated = generate_greedily(model, prompts, stops=stops, max_new_tokens=max_new_tokens, batch_size=batch_size)
     return [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in generated]
 
 
-def _prompt_ids(tokenizer: Any, question: Question) -> TokenIds:
-    text = tokenizer.apply_chat_template(list(question.messages), tools=list(question.tools) or None, add_generation_prompt=True, tokenize=False)
-    return [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
-
-
-def stop_ids(model: Any, tokenizer: Any) -> TokenIds:
-    """The tokens that end an answer: those of the generation config, the tokenizer's end of text, and what the chat template writes after an answer."""
-    known = model.generation_config.eos_token_id
-    stops = {tokenizer.eos_token_id, *(known if isinstance(known, list) else [known])}
-    rendered = tokenizer.apply_chat_template([{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}], tokenize=False)
-    after = tokenizer(rendered.rpartition("answer")[2], add_special_tokens=False)["input_ids"]
-    if after and after[0] in tokenizer.added_tokens_decoder:
-        stops.add(after[0])
-    return sorted(stop for stop in stops if stop is not None)
-
-
-def generate_greedily(model: Any, prompts: Sequence[TokenIds], *, stops: TokenIds, max_new_tokens: int, batch_size: int) -> list[TokenIds]:
-    """The tokens that follow each prompt, up to and without the first of `stops`.
-
-    Prompts are padded on the left, so that every row continues at its own end; batches hold prompts of like length.
-    """
-    answers: list[TokenIds] = [[] for _ in prompts]
-    by_length = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    device = next(model.parameters()).device
-    for start in range(0, len(by_length), batch_size):
-        chosen = by_length[start : start + batch_size]
-        longest = max(len(prompts[index]) for index in chosen)
-        filler = stops[0] if stops else 0
-        ids_BT = torch.full((len(chosen), longest), filler, dtype=torch.long, device=device)
-        mask_BT = torch.zeros_like(ids_BT)
-        for row, index in enumerate(chosen):
-            begin = longest - len(prompts[index])
-            ids_BT[row, begin:] = torch.tensor(prompts[index])
-            mask_BT[row, begin:] = 1
-        with torch.inference_mode():
-            output = model.generate(
-                input_ids=ids_BT,
-                attention_mask=mask_BT,
-                do_sample=False,
-                max_new_tokens=max_new_tokens,
-                eos_token_id=stops or None,
-                pad_token_id=filler,
-                use_cache=True,
-            )
-        for row, index in enumerate(chosen):
-            answers[index] = _until_stop(output[row, longest:].tolist(), stops)
-    return answers
-
-
-def _until_stop(ids: TokenIds, stops: TokenIds) -> TokenIds:
-    return ids[: next((position for position, token in enumerate(ids) if token in stops), len(ids))]
-
-
-def score(questions: Sequence[Question], answers: Sequence[str]) -> Score:
-    """Compares each answer with the expected one, as JSON objects."""
-    valid = exact = 0
-    for question, answer in zip(questions, answers, strict=True):
-        given = parse_object(answer)
-        valid += given is not None
-        exact += given is not None and _canonical(given) == _canonical(parse_object(question.expected))
-    return Score(rows=len(questions), valid_json=valid, exact=exact)
-
-
-def parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, or None when it is anything else (NaN and infinities are no JSON)."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(name)
-
-
-def _canonical(value: dict[str, Any] | None) -> str:
-    # As text: in Python True equals 1, and 1 equals 1.0.
-    return json.dumps(value, sort_keys=True)
+def _until_stop(ids: Sequence[int], stops: Sequence[int]) -> TokenIds:
+    return tuple(ids[: next((position for position, token in enumerate(ids) if token in stops), len(ids))])

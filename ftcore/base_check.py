@@ -31,7 +31,7 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
     memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
     if memory.exists():
         return
-    from ftcore.model import attach_method
+    from ftcore.model.build import attach_method
 
     attach_method(load_without_memory(source), spec.method, spec.train)
     write_atomic(memory, source.name + "\n")
@@ -45,7 +45,7 @@ def load_without_memory(source: ModelSource) -> PreTrainedModel:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from ftcore.model import require_all_weights
+    from ftcore.model.load import require_all_weights
 
     shapes = weight_shapes(weight_files(Path(source.path)))
     try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,23 @@ def join_process_group(ranks: Ranks) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if ranks.device.type == "cuda" else "gloo", verbose=False)
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of an update's step, the same on every rank."""
+
+    applied: bool
+    """False when the gradient was not finite: nothing was changed."""
+    grad_norm: torch.Tensor | float | None
+    """Global, before clipping; reading a tensor's value waits for the device."""
+
+
 class Engine:
     """A DeepSpeed engine that is told the weight of each micro-step's loss and when the update ends."""
 
     def __init__(self, model: torch.nn.Module, groups: Sequence[dict[str, Any]], ds_config: Path, ranks: Ranks, *, coalesce: bool = False) -> None:
         """`coalesce` reduces the gradients of an update once instead of once a micro-step (stages 2 and 3)."""
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._settings = {names[id(parameter)]: {key: group[key] for key in group if key != "params"} for group in groups for parameter in group["params"]}
         self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=list(groups), config=str(ds_config))
         self.ranks = ranks
         self._coalesces = coalesce and self.stage in (2, 3)
@@ -47,6 +61,10 @@ class Engine:
     def stage(self) -> int:
         """ZeRO stage 0-3."""
         return int(self.deepspeed.zero_optimization_stage())
+
+    def named_groups(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each trained parameter's name with the settings of its group, as they were given."""
+        yield from self._settings.items()
 
     def train(self) -> None:
         self.deepspeed.train()
@@ -75,23 +93,36 @@ class Engine:
 
         DeepSpeed averages gradients over the ranks in every stage, so that a weight of
         world_size / supervised_tokens gives the sum of token losses over the update divided by its tokens.
+        A loss that is not finite makes the gradient NaN, so that the step is refused on every rank
+        without a look at the loss: such a loss can have a finite gradient (a label of probability 0).
         """
         self.deepspeed.set_gradient_accumulation_boundary(last)
-        self.deepspeed.backward(loss_sum * weight, scale_wrt_gas=False)
+        finite_or_nan = 1.0 + (loss_sum.detach() - loss_sum.detach())
+        self.deepspeed.backward(loss_sum * finite_or_nan * weight, scale_wrt_gas=False)
 
-    def gradient_norm_before_step(self) -> float | None:
-        """The global gradient norm before clipping where DeepSpeed does not work it out itself (stage 0), else None."""
-        if self.stage:
-            return None
-        norms = [parameter.grad.detach().float().norm() for parameter in self.module.parameters() if parameter.grad is not None]
-        return float(torch.stack(norms).norm()) if norms else 0.0
+    def step(self, learning_rate: float) -> StepOutcome:
+        """Clips, steps with `learning_rate` times each group's `lr_scale`, and clears the gradients.
 
-    def step(self, learning_rate: float) -> float:
-        """Clips, steps and clears the gradients. Returns the global norm before clipping in stages 1-3, 0 in stage 0.
-
-        A norm that is not finite means that DeepSpeed skipped the step and left every parameter as it was.
+        Where the gradient is not finite the step is not taken, on any rank, and parameters and moments stay as they were:
+        in stages 1-3 DeepSpeed sees to that, in stage 0 this function.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+        if self.stage:
+            self.deepspeed.step()
+            return StepOutcome(self.deepspeed.was_step_applied(), self.deepspeed.get_global_grad_norm())
+        norm = self._local_norm()
+        if not math.isfinite(norm):
+            self.deepspeed.zero_grad()
+            return StepOutcome(False, norm)
         self.deepspeed.step()
-        return float(self.deepspeed.get_global_grad_norm()) if self.stage else 0.0
+        return StepOutcome(True, norm)
+
+    def loss_scale(self) -> float | None:
+        """What fp16 multiplies the loss by now; None in other precisions."""
+        return float(self.deepspeed.optimizer.loss_scale) if self.deepspeed.fp16_enabled() else None
+
+    def _local_norm(self) -> float:
+        """The norm of the averaged gradients, which every rank holds whole in stage 0."""
+        norms = [parameter.grad.detach().float().norm() for parameter in self.module.parameters() if parameter.grad is not None]
+        return float(torch.stack(norms).norm()) if norms else 0.0

@@ -13,6 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from ftcore.engine import Engine
+from ftcore.engine_fields import MASTER
+from ftcore.spec.errors import CheckpointError
+
+LOSS_SCALE_FIELDS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+"""Attributes of DeepSpeed's DynamicLossScaler that change while it trains (runtime/fp16/loss_scaler.py)."""
+FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +68,77 @@ def optimizer_state(engine: Engine, owned: OwnedSlice) -> dict[str, torch.Tensor
     return {key: value for key, value in state.items() if value is not None}
 
 
-def prepare_state(engine: Engine, owned: OwnedSlice, moments: list[str], scalars: dict[str, float]) -> None:
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """What is stored of one slice: views of live tensors by field (`master` and the moments), and the optimizer's scalars."""
+
+    owned: OwnedSlice
+    fields: dict[str, torch.Tensor]
+    scalars: dict[str, float | int]
+    """A float where the optimizer holds a tensor of one element, an int where it holds Python's own."""
+
+
+def slice_states(engine: Engine) -> list[SliceState]:
+    """The stored state of each of this rank's slices, nothing copied. Raises CheckpointError for state that slices can't carry."""
+    return [_slice_state(engine, owned) for owned in owned_slices(engine)]
+
+
+def _slice_state(engine: Engine, owned: OwnedSlice) -> SliceState:
+    fields, scalars = {MASTER: owned.view(owned.flat)}, {}
+    for key, value in optimizer_state(engine, owned).items():
+        if not torch.is_tensor(value):
+            scalars[key] = value
+        elif value.dim() == 0:
+            scalars[key] = float(value)
+        elif value.numel() == owned.flat.numel() and value.dtype in FLOATING:
+            fields[key] = owned.view(value)
+        else:
+            raise CheckpointError(
+                f"the optimizer's {key} of {owned.name} holds {value.numel()} elements of type {value.dtype} for {owned.flat.numel()} parameters: "
+                "state in blocks or codes can't be cut into slices",
+                where="optimizer",
+                fix="use optimizer.type adamw or sgd",
+            )
+    return SliceState(owned, fields, scalars)
+
+
+def require_carriable(engine: Engine) -> None:
+    """Raises CheckpointError, before anything is trained, when the engine's state can't be stored free of world size and stage."""
+    optimizer, problems = engine.optimizer, []
+    base = _base_optimizer(engine)
+    if getattr(getattr(base, "args", None), "optim_bits", 32) < 16:
+        problems.append(f"{type(base).__name__} holds its moments in {base.args.optim_bits} bits, in blocks that can't be cut into slices")
+    if getattr(optimizer, "swap_optimizer", False):
+        problems.append("the optimizer's state lies on NVMe, where slices of it can't be read")
+    if getattr(optimizer, "round_robin_gradients", False):
+        problems.append("round_robin_gradients deals parameters out in another order than the one slices are found by")
+    if problems:
+        raise CheckpointError("; ".join(problems), where="optimizer", fix="use optimizer.type adamw or sgd, and offload_optimizer none or cpu")
+
+
+def loss_scale_state(engine: Engine) -> dict[str, float]:
+    """The dynamic loss scale of fp16 and its counters, the same on every rank; empty where there is none."""
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    return {key: float(getattr(scaler, key)) for key in LOSS_SCALE_FIELDS} if getattr(scaler, "dynamic", False) else {}
+
+
+def set_loss_scale_state(engine: Engine, state: dict[str, float]) -> None:
+    """Restores what `loss_scale_state` gave; state of a run without fp16, or for one, is left out."""
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    if getattr(scaler, "dynamic", False):
+        for key, value in state.items():
+            setattr(scaler, key, value if key == "cur_scale" else int(value))
+
+
+def prepare_state(engine: Engine, owned: OwnedSlice, moments: list[str], scalars: dict[str, float | int]) -> None:
     """Makes room for `moments` in a fresh optimizer and sets its scalars (AdamW's step)."""
     state = _base_optimizer(engine).state[owned.flat]
     for key in moments:
         if key not in state or state[key] is None:
             state[key] = torch.zeros_like(owned.flat.detach())
     for key, value in scalars.items():
-        # A fused optimizer keeps its step count where its parameters are.
-        state[key] = torch.tensor(value, dtype=torch.float32, device=owned.flat.device)
+        # A fused optimizer keeps its step count where its parameters are; an int is one that the optimizer counts in Python.
+        state[key] = value if isinstance(value, int) else torch.tensor(value, dtype=torch.float32, device=owned.flat.device)
 
 
 @torch.no_grad()

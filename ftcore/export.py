@@ -18,10 +18,12 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from ftcore.checkpoint.find import Found, find_newest_whole
+from ftcore.checkpoint.find import Found
 from ftcore.checkpoint.read import StateReader
 from ftcore.data.prepared import Prepared, load_prepared
-from ftcore.model import DTYPES, attach_method, load_base
+from ftcore.export_choice import BEST, NEWEST, choose_checkpoint
+from ftcore.model.build import attach_method
+from ftcore.model.load import DTYPES, load_base
 from ftcore.process import run_main
 from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.events import emit
@@ -34,8 +36,8 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 """Largest difference of a logit between the model in memory and its files read back; merging an adapter rounds once more."""
 
 
-def main(run_dir: RunDir, to: Path, form: str) -> None:
-    """Exports the newest whole checkpoint of `run_dir` to `to`, and checks it by loading it back.
+def main(run_dir: RunDir, to: Path, form: str, which: str = NEWEST) -> None:
+    """Exports the checkpoint of `run_dir` that `which` names (see `choose_checkpoint`) to `to`, and checks it by loading it back.
 
     Raises CheckpointError when there is no checkpoint or the files read back give other logits, SpecError
     when the form does not fit the run's method.
@@ -43,12 +45,9 @@ def main(run_dir: RunDir, to: Path, form: str) -> None:
     resolved, prepared = load_resolved(run_dir.resolved), load_prepared(run_dir.prepared)
     form = choose_form(form, resolved.spec.method.type)
     require_replaceable(to, named=to)
-    search = find_newest_whole(run_dir.checkpoints)
-    if search.found is None:
-        reasons = "; ".join(search.skipped) or "none was saved"
-        raise CheckpointError(f"no whole checkpoint to export: {reasons}", where=str(run_dir.checkpoints), fix=f"ftlaunch --resume {run_dir.path}")
-    emit("progress", stage="export", done=0, total=1, text=f"exporting {search.found.path.name} to {to}")
-    model = trained_model(resolved, prepared, search.found)
+    found = choose_checkpoint(run_dir, which)
+    emit("progress", stage="export", done=0, total=1, text=f"exporting {found.path.name} to {to}")
+    model = trained_model(resolved, prepared, found)
     with folder_aside(to) as aside:
         new = aside / "new"
         with disk_errors(to):
@@ -57,7 +56,7 @@ def main(run_dir: RunDir, to: Path, form: str) -> None:
         with disk_errors(to):
             write_record(new, {"form": form, "largest_logit_difference": gap, "base": prepared.model.name})
             replace(new, to, aside / "old")
-    emit("exported", path=str(to), form=form, update=search.found.manifest.update)
+    emit("exported", path=str(to), form=form, update=found.manifest.update)
 
 
 @contextmanager
@@ -240,9 +239,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("run", type=Path)
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--format", default="auto", choices=("auto", "adapter", "merged", "hf"))
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--best", dest="which", action="store_const", const=BEST, default=NEWEST)
+    chosen.add_argument("--update", dest="which")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     given = _arguments()
-    run_main(lambda run_dir: cleaning_up(lambda: main(run_dir, given.to.resolve(), given.format)), RunDir(given.run.resolve()))
+    run_main(lambda run_dir: cleaning_up(lambda: main(run_dir, given.to.resolve(), given.format, given.which)), RunDir(given.run.resolve()))

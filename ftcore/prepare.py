@@ -14,6 +14,7 @@ from ftcore.source import resolve_model_source
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
+from ftcore.spec.sections import DataSection, DataSet
 
 
 def main(run_dir: RunDir) -> None:
@@ -24,7 +25,7 @@ def main(run_dir: RunDir) -> None:
     prepared = prepare(resolved)
     write_atomic(run_dir.prepared, prepared.to_json())
     train = SampleSet.open(prepared.train.arrow)
-    evaluation = None if prepared.eval is None else SampleSet.open(prepared.eval.arrow)
+    evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
     plan = make_plan(resolved, train, evaluation, prepared)
     write_atomic(run_dir.plan_json, plan.to_json())
     write_atomic(run_dir.plan_txt, plan.render())
@@ -41,18 +42,25 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
     check_base(resolved.spec, model, cache_dir)
     sets: dict[str, PreparedSet] = {}
     problems: list[Problem] = []
-    for name in ["train"] if data.eval is None else ["train", "eval"]:
+    for key, dataset in data_sets(data).items():
         try:
-            sets[name] = prepare_set(name, data, model, cache_dir)
-            check_fits(name, sets[name], model)
+            sets[key] = prepare_set(key, dataset, data, model, cache_dir)
+            check_fits(key, sets[key], model)
         except DataError as error:
             problems.extend(problem for problem in error.problems if problem not in problems)
     if problems:
         raise DataError(problems)
-    return Prepared(train=sets["train"], eval=sets.get("eval"), model=model)
+    train, *held_out = sets.values()
+    return Prepared(train=train, eval=dict(zip(data.held_out, held_out, strict=True)), model=model)
 
 
-def check_fits(name: str, prepared: PreparedSet, model: ModelSource) -> None:
+def data_sets(data: DataSection) -> dict[str, DataSet]:
+    """Every set by the key that names it in a spec: data.train, data.eval, data.eval_sets.NAME."""
+    held_out = {("data.eval" if dataset is data.eval else f"data.eval_sets.{name}"): dataset for name, dataset in data.held_out.items()}
+    return {"data.train": data.train, **held_out}
+
+
+def check_fits(where: str, prepared: PreparedSet, model: ModelSource) -> None:
     """Raises DataError when the model has no position or no embedding for a sample's tokens."""
     config = json.loads((Path(model.path) / "config.json").read_text(encoding="utf-8"))
     samples = SampleSet.open(prepared.arrow)
@@ -60,7 +68,7 @@ def check_fits(name: str, prepared: PreparedSet, model: ModelSource) -> None:
     problems: list[Problem] = []
     if isinstance(positions, int) and longest > positions:
         what = f"a sample of {longest} tokens, and the model has {positions} positions"
-        problems.append(Problem(what=what, where=f"data.{name}", fix=f"set data.max_length to {positions} or less"))
+        problems.append(Problem(what=what, where=where, fix=f"set data.max_length to {positions} or less"))
     highest, vocabulary = samples.highest_id(), config.get("vocab_size")
     if isinstance(vocabulary, int) and highest >= vocabulary:
         what = f"the tokenizer makes token id {highest}, and the model's vocab_size is {vocabulary}"

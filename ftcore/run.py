@@ -12,12 +12,14 @@ from ftcore.checkpoint.find import Search
 from ftcore.checkpoint.layout import broken, newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
 from ftcore.checkpoint.retention import set_aside_newer
+from ftcore.checkpoint.room import require_room
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
 from ftcore.metrics.writer import record_event
-from ftcore.model import build_model, parameter_groups
+from ftcore.model.build import build_model
+from ftcore.model.groups import parameter_groups
 from ftcore.process import run_dir_argument, run_main
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit
@@ -36,10 +38,14 @@ def main(run_dir: RunDir) -> None:
     if ranks.is_first:
         emit("progress", stage="load", done=0, total=1, text=f"loading {prepared.model.name}")
     job = make_job(resolved, prepared, run_dir)
-    seed_all(resolved.spec.train.seed, 0, ranks.rank)
     engine = build_engine(job, ranks)
+    # After the model is made, which seeds every rank alike for an adapter's first values.
+    seed_all(resolved.spec.train.seed, 0, ranks.rank)
     cursor = restore(engine, job)
-    require_isolated_samples(engine)
+    note = require_room(engine, run_dir.checkpoints, job.spec)
+    if note and ranks.is_first:
+        record_event(run_dir, "note", text=note)
+    require_isolated_samples(engine, job.spec.batch.layout)
     Trainer(engine, job, cursor).run()
     dist.barrier()
     dist.stop()
@@ -52,7 +58,7 @@ def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job
         spec=resolved.spec,
         run_dir=run_dir,
         train=train,
-        eval=SampleSet.open(prepared.eval.arrow) if prepared.eval else None,
+        held_out={name: SampleSet.open(each.arrow) for name, each in prepared.eval.items()},
         sequence=UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=resolved.spec.batch, train=resolved.spec.train),
         attention_share=attention_share_of(prepared.model.path),
         base=prepared.model,
@@ -63,7 +69,7 @@ def build_engine(job: Job, ranks: Ranks) -> Engine:
     """The model on this rank's device, wrapped by DeepSpeed with the run's ds_config.json."""
     join_process_group(ranks)
     model = build_model(job.spec, job.base, job.run_dir.ds_config)
-    groups = parameter_groups(model, job.spec.optimizer.weight_decay)
+    groups = parameter_groups(model, job.spec)
     return Engine(model, groups, job.run_dir.ds_config, ranks, coalesce=bool(job.spec.zero.coalesce_grad_reduction))
 
 

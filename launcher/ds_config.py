@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.spec.resolved import ResolvedSpec
-from ftcore.spec.sections import OptimizerSection, ZeroSection
+from ftcore.spec.sections import OptimizerSection, Spec, ZeroSection
 
 PRESETS = Path(__file__).resolve().parent.parent / "ds_configs"
 """Beside the launcher in a clone and in site-packages alike; importlib.resources can't see a folder without __init__ in an editable install."""
+
+FP16 = {"enabled": True, "auto_cast": False, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
+"""A loss_scale of 0 is a dynamic one."""
 
 
 def render_ds_config(resolved: ResolvedSpec) -> str:
@@ -55,17 +58,30 @@ def _decided(resolved: ResolvedSpec) -> dict[str, Any]:
     The sizes are those of one sample a rank: ftlaunch cuts updates itself and tells DeepSpeed which micro-step is the last one.
     """
     spec = resolved.spec
-    return {
+    precision = spec.train.precision
+    decided: dict[str, Any] = {
         "train_batch_size": resolved.world_size,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         # Left out, DeepSpeed would clip at 1.0.
-        "gradient_clipping": spec.optimizer.max_grad_norm,
+        "gradient_clipping": 0.0 if clips_by_group(spec) else spec.optimizer.max_grad_norm,
         "optimizer": _optimizer(spec.optimizer),
         "zero_allow_untested_optimizer": spec.optimizer.type == "sgd",
-        "bf16": {"enabled": spec.train.precision == "bf16"},
+        "bf16": {"enabled": precision == "bf16"},
         "zero_optimization": {"stage": spec.zero.stage},
     }
+    if precision == "fp16":
+        decided["fp16"] = dict(FP16)
+    if precision == "bf16_autocast":
+        decided["torch_autocast"] = {"enabled": True, "dtype": "bfloat16"}
+    if spec.train.keep_in_fp32:
+        decided["data_types"] = {"keep_in_fp32_modules": list(spec.train.keep_in_fp32)}
+    return decided
+
+
+def clips_by_group(spec: Spec) -> bool:
+    """Whether norms are clipped a group at a time, by ftlaunch; else DeepSpeed clips the norm over all parameters."""
+    return bool(spec.method.adapters) or any(group.max_grad_norm is not None for group in spec.optimizer.parameter_groups)
 
 
 def _optimizer(optimizer: OptimizerSection) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Event
 from launcher.record import Record
-from launcher.run_folder import newest_checkpoint, shown, update_of
+from launcher.run_folder import has_checkpoints, newest_checkpoint, shown, update_of
 
 TAIL_LINES = 15
 """Last lines of a traceback or a log that are shown."""
@@ -123,8 +124,11 @@ def describe_status(status: int) -> str:
 def resume_advice(run_dir: RunDir, resume_command: str) -> str:
     """How to go on with a run that was stopped."""
     checkpoint = newest_checkpoint(run_dir)
-    where = f"goes on after update {update_of(checkpoint)}" if checkpoint is not None else "no checkpoint yet: begins at the first update"
-    return f"{resume_command}   ({where})"
+    if checkpoint is not None:
+        return f"{resume_command}   (goes on after update {update_of(checkpoint)})"
+    if has_checkpoints(run_dir):
+        return f"every checkpoint is damaged: a resume will refuse; ftlaunch checkpoints verify {shlex.quote(shown(run_dir.path))} says what is wrong"
+    return f"{resume_command}   (no checkpoint yet: begins at the first update)"
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -21,9 +22,12 @@ from launcher.environment import import_root, process_environment
 from launcher.hostfile import render_hostfile, same_machine_warnings
 from launcher.node_script import ScriptContext, render_node_script
 from launcher.progress import Progress
+from launcher.resuming import resolve_again
+from launcher.run_change import change_run, settled_record, tell_change
 from launcher.run_folder import locked, next_attempt, require_unused, shown, write_files
+from launcher.spec_source import Options
 from launcher.topology import is_local
-from launcher.unchanged import record_path, record_text, require_ds_config
+from launcher.unchanged import load_unchanged, record_path, record_text, require_ds_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +75,41 @@ def start_new(run_dir: RunDir, new: NewRun, manner: Manner) -> None:
         _launch(run_dir, new.resolved, manner, lock_handle)
 
 
-def start_again(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner) -> None:
-    """Launches the run of an existing folder once more; only the node scripts are written anew. Raises CheckpointError when ds_config.json was changed."""
+def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
+    """Launches the run of an existing folder once more, with what `options` change for it (see `launcher.resuming.resolve_again`).
+
+    Raises CheckpointError when its files were edited since the start; nothing is written before all is checked.
+    """
     with locked(run_dir) as lock_handle:
-        require_ds_config(run_dir, resolved)
-        write_files(node_scripts(run_dir, resolved.hosts))
-        _launch(run_dir, resolved, manner, lock_handle)
+        before = load_unchanged(run_dir)
+        # Checking a spec takes time that a plain resume needs not pay.
+        resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir))
+        check_hosts(resolved.hosts, manner)
+        require_ds_config(run_dir, before)
+        if resolved != before:
+            change_run(run_dir, before, resolved)
+        write_files({run_dir.hostfile: render_hostfile(resolved.hosts), **node_scripts(run_dir, resolved.hosts), **settled_record(run_dir)})
+        remove_other_scripts(run_dir, len(resolved.hosts))
+        _launch(run_dir, resolved, manner, lock_handle, told=tell_change(run_dir, resolved))
 
 
-def node_scripts(run_dir: RunDir, hosts: tuple[Host, ...]) -> dict[Path, str]:
-    """Path and text of each host's script."""
+def remove_other_scripts(run_dir: RunDir, nodes: int) -> None:
+    """Removes the scripts of nodes that the run no longer has. One that can't be removed is harmless: nothing starts it."""
+    mine = {run_dir.node_script(rank) for rank in range(nodes)}
+    for path in set(run_dir.path.glob("node_*.sh")) - mine:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def node_scripts(run_dir: RunDir, hosts: tuple[Host, ...], module: str = "ftcore.run") -> dict[Path, str]:
+    """Path and text of each host's script; each rank runs `module` with the folder as its argument."""
     context = ScriptContext(
         run_dir=run_dir.path,
         launch_dir=Path.cwd(),
         python=sys.executable,
         import_root=import_root(),
         master_addr=master_address(hosts),
-        rank_command=(sys.executable, "-m", "ftcore.run", str(run_dir.path)),
+        rank_command=(sys.executable, "-m", module, str(run_dir.path)),
     )
     return {run_dir.node_script(rank): render_node_script(context, hosts, rank) for rank in range(len(hosts))}
 
@@ -120,9 +142,9 @@ def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
     progress.flush()
 
 
-def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle: int) -> None:
+def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle: int, told: str = "") -> None:
     progress = Progress(sys.stdout)
-    progress.line(describe(run_dir, resolved))
+    progress.line(describe(run_dir, resolved) + told)
     python, run = sys.executable, str(run_dir.path)
     launch = Launch(
         run_dir=run_dir,

@@ -67,6 +67,16 @@ def check_data(path: str) -> Problem | None:
     return None
 
 
+def check_adapter(path: str) -> Problem | None:
+    """Why `path` can't be an adapter to start from, or None."""
+    full = absolute(path)
+    if not os.path.isdir(full):
+        return Problem(what=f"no such folder: {full}", fix="name the folder of an adapter, such as an export of an earlier run")
+    if not os.path.exists(os.path.join(full, "adapter_config.json")):
+        return Problem(what=f"{full} has no adapter_config.json", fix="name the folder that PEFT's save_pretrained or `ftlaunch export --format adapter` wrote")
+    return None
+
+
 def check_nvme(path: str) -> Problem | None:
     """Why `path` can't be the NVMe folder, or None; whether it exists is each host's own affair."""
     return Problem(what=f"{absolute(path)} is a file", fix="name a folder") if os.path.isfile(absolute(path)) else None

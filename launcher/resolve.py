@@ -11,10 +11,11 @@ from typing import Any
 from ftcore.spec.document import KeyPath, dotted
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, Spec, TrainSection, ZeroSection
+from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
 from launcher.ds_config import render_ds_config
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
+from launcher.precision_rules import DTYPES
 from launcher.references import absolute, absolute_data, absolute_model
 from launcher.spec_source import Draft, Options, read_draft
 from launcher.topology import local_slots
@@ -26,7 +27,6 @@ GLOBAL_BATCH_SIZE = 16
 """Samples in an update when the spec gives neither size."""
 NUM_TRAIN_EPOCHS = 1.0
 """Passes over the training set when the spec gives neither length."""
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,7 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
         given,
         model=replace(given.model, model_name_or_path=absolute_model(given.model.model_name_or_path), dtype=given.model.dtype or DTYPES[given.train.precision]),
         data=_absolute_files(given.data),
+        method=replace(given.method, adapter_name_or_path=absolute(given.method.adapter_name_or_path) if given.method.adapter_name_or_path else ""),
         batch=_update_size(given.batch),
         train=_run_length(given.train),
         zero=_zero(given),
@@ -118,16 +119,20 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
 
 def _absolute_files(data: DataSection) -> DataSection:
     evaluation = data.eval and replace(data.eval, path=absolute_data(data.eval.path))
-    return replace(data, train=replace(data.train, path=absolute_data(data.train.path)), eval=evaluation)
+    sets = {name: replace(data_set, path=absolute_data(data_set.path)) for name, data_set in data.eval_sets.items()}
+    return replace(data, train=replace(data.train, path=absolute_data(data.train.path)), eval=evaluation, eval_sets=sets)
 
 
 def _zero(given: Spec) -> ZeroSection:
     zero = given.zero
-    coalesce = zero.coalesce_grad_reduction
-    if coalesce is None:
-        # LoRA's gradients are small; in stage 2 it costs what stage 1 holds anyway; in stage 3 whole gradients may not fit.
-        coalesce = zero.offload_optimizer == "none" and (zero.stage == 2 or (zero.stage == 3 and given.method.type == "lora"))
+    coalesce = zero.coalesce_grad_reduction if zero.coalesce_grad_reduction is not None else derived_coalescing(zero, given.method)
     return replace(zero, nvme_path=absolute(zero.nvme_path) if zero.nvme_path else "", coalesce_grad_reduction=coalesce)
+
+
+def derived_coalescing(zero: ZeroSection, method: MethodSection) -> bool:
+    """zero.coalesce_grad_reduction where nobody has set it."""
+    # LoRA's gradients are small; in stage 2 it costs what stage 1 holds anyway; in stage 3 whole gradients may not fit.
+    return zero.offload_optimizer == "none" and (zero.stage == 2 or (zero.stage == 3 and method.type != "full"))
 
 
 def _update_size(batch: BatchSection) -> BatchSection:

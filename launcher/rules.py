@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.sections import DataSet, Spec
+from launcher.evaluation_rules import EVALUATION_RULES
+from launcher.method_rules import METHOD_RULES
+from launcher.precision_rules import PRECISION_RULES
+from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
-
-Findings = Iterator[Problem]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A check and the keys it reads; it is left out while one of them is wrong by itself."""
-
-    reads: tuple[str, ...]
-    check: Callable[[Spec, Draft], Findings]
 
 
 def _update_size(spec: Spec, draft: Draft) -> Findings:
@@ -44,15 +35,6 @@ def _sample_fits(spec: Spec, draft: Draft) -> Findings:
                 where=key,
                 fix=f"raise batch.{name} to at least {length}, or lower data.max_length to {limit} or less",
             )
-
-
-def _stage_precision(spec: Spec, draft: Draft) -> Findings:
-    if spec.zero.stage == 0 and spec.train.precision == "bf16":
-        yield Problem(
-            what="ZeRO stage 0 with bf16 is wrong in DeepSpeed: it takes a real optimizer step while it initialises and accumulates gradients in bf16",
-            where="zero.stage",
-            fix="use zero.stage 1 (--zero 1), or train.precision: fp32",
-        )
 
 
 def _offload(spec: Spec, draft: Draft) -> Findings:
@@ -86,28 +68,6 @@ def _optimizer_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=what, where=f"optimizer.{name}", fix=f"remove it, or use optimizer.type: {other}")
 
 
-def _lora_keys(spec: Spec, draft: Draft) -> Findings:
-    if spec.method.type == "full":
-        for name in ("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save"):
-            if draft.given(f"method.{name}"):
-                fix = f"use method.type: lora, or remove it (on the command line: --set method.{name}=null)"
-                yield Problem(what=f"{name} is a key of LoRA, but method.type is full", where=f"method.{name}", fix=fix)
-
-
-def _target_names(spec: Spec, draft: Draft) -> Findings:
-    for key, names in (("target_modules", spec.method.target_modules), ("modules_to_save", spec.method.modules_to_save)):
-        where = f"method.{key}"
-        for name in names:
-            if "," in name or " " in name:
-                parts = [part for part in name.replace(",", " ").split() if part]
-                yield Problem(what=f"'{name}' is not one module's name", where=where, fix=f"write a list: [{', '.join(parts)}]")
-    targets = spec.method.target_modules
-    if not targets:
-        yield Problem(what="no module gets an adapter", where="method.target_modules", fix="name some, or use all-linear")
-    if "all-linear" in targets and len(targets) > 1:
-        yield Problem(what="all-linear already names every linear layer", where="method.target_modules", fix="keep all-linear alone, or the names alone")
-
-
 def _warmup(spec: Spec, draft: Draft) -> Findings:
     schedule, steps = spec.schedule, spec.train.max_steps
     if schedule.warmup_steps is not None and draft.given("schedule.warmup_ratio"):
@@ -121,24 +81,6 @@ def _warmup(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=what, where="schedule.warmup_steps", fix=f"give {steps} or less")
 
 
-def _evaluation_keys(spec: Spec, draft: Draft) -> Findings:
-    if spec.data.eval is None:
-        for name in ("eval_steps", "eval_on_start"):
-            if draft.given(f"evaluation.{name}"):
-                yield Problem(what=f"{name} is given, but there are no rows to evaluate on", where=f"evaluation.{name}", fix="add data.eval, or remove it")
-
-
-def _numeric_types(spec: Spec, draft: Draft) -> Findings:
-    precision, dtype = spec.train.precision, spec.model.dtype
-    wanted = {"fp32": "float32", "bf16": "bfloat16"}[precision]
-    if dtype is not None and dtype != wanted:
-        what = f"dtype {dtype} does not go with train.precision {precision}: DeepSpeed computes with {wanted} weights there"
-        yield Problem(what=what, where="model.dtype", fix=f"remove it, or use train.precision: {'bf16' if precision == 'fp32' else 'fp32'}")
-    if spec.model.attn_implementation == "flash_attention_2" and precision != "bf16":
-        what = f"flash_attention_2 computes in 16 bits only, but train.precision is {precision}"
-        yield Problem(what=what, where="model.attn_implementation", fix="use train.precision: bf16, or attn_implementation: sdpa")
-
-
 def _one_cluster(spec: Spec, draft: Draft) -> Findings:
     if spec.cluster.hosts and spec.cluster.slots is not None:
         what = "slots is for this machine alone, but a hostfile is given"
@@ -147,6 +89,7 @@ def _one_cluster(spec: Spec, draft: Draft) -> Findings:
 
 def _columns(spec: Spec, draft: Draft) -> Findings:
     sets: dict[str, DataSet | None] = {"data.train": spec.data.train, "data.eval": spec.data.eval}
+    sets |= {f"data.eval_sets.{name}": data_set for name, data_set in spec.data.eval_sets.items()}
     for name, data_set in sets.items():
         if data_set is None:
             continue
@@ -163,14 +106,12 @@ RULES = (
     Rule(("batch.global_batch_size", "batch.tokens_per_update"), _update_size),
     Rule(("train.num_train_epochs", "train.max_steps"), _run_length),
     Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
-    Rule(("zero.stage", "train.precision"), _stage_precision),
     Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path", "zero.coalesce_grad_reduction"), _offload),
     Rule(("optimizer.type",), _optimizer_keys),
-    Rule(("method.type",), _lora_keys),
-    Rule(("method.target_modules", "method.modules_to_save"), _target_names),
     Rule(("schedule.warmup_ratio", "schedule.warmup_steps", "schedule.lr_scheduler_type", "train.max_steps"), _warmup),
-    Rule(("data.eval",), _evaluation_keys),
-    Rule(("train.precision", "model.dtype", "model.attn_implementation"), _numeric_types),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
-    Rule(("data.train", "data.eval"), _columns),
+    Rule(("data.train", "data.eval", "data.eval_sets"), _columns),
+    *METHOD_RULES,
+    *PRECISION_RULES,
+    *EVALUATION_RULES,
 )

@@ -132,6 +132,11 @@ def newest_checkpoint(run_dir: RunDir) -> Path | None:
     return next((path for path in sorted(folders, key=update_of, reverse=True) if _looks_whole(path)), None)
 
 
+def has_checkpoints(run_dir: RunDir) -> bool:
+    """Whether anything is there that was a checkpoint once, damaged or set aside: a resume does not begin anew then."""
+    return any(update_of(path.with_name(path.name.removesuffix(".broken"))) >= 0 for path in run_dir.checkpoints.glob("update_*"))
+
+
 def update_of(checkpoint: Path) -> int:
     """How many updates were done when the checkpoint was written; -1 for a folder with another name."""
     matched = re.fullmatch(r"update_([0-9]{8,})", checkpoint.name)

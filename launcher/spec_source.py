@@ -92,6 +92,11 @@ def read_draft(options: Options) -> Draft:
     """Reads the spec file and puts the options over it. Raises nothing: what is wrong stands in `problems`."""
     path, label, origin = _choose(options)
     document, text = _read(path, label)
+    return put_over(document, options, label=label, text=text, origin=origin)
+
+
+def put_over(document: Document, options: Options, *, label: str, text: str, origin: str) -> Draft:
+    """The document with the options over it; the keywords are the draft's fields. Raises nothing, as `read_draft`."""
     merge = _Merge(document, label)
     if document.readable:
         if options.hosts is not None:

@@ -32,7 +32,7 @@ def load_unchanged(run_dir: RunDir) -> ResolvedSpec:
     """The run's resolved.json. Raises CheckpointError when it is damaged, or not what the run was started with."""
     resolved = load_resolved(run_dir.resolved)
     started_with = _recorded(run_dir).get(run_dir.resolved.name)
-    if started_with is not None and _digest(_read(run_dir.resolved)) != started_with:
+    if started_with is not None and _digest(_read(run_dir.resolved)) not in started_with:
         what = "it was changed since the run was started, and a run goes on as it is"
         raise CheckpointError(what, where=shown(run_dir.resolved), fix=_FIX)
     return resolved
@@ -46,7 +46,7 @@ def require_ds_config(run_dir: RunDir, resolved: ResolvedSpec) -> None:
         return
     raw = _read(path)
     # A later ftlaunch may render another text: the one from the start stays right.
-    if _digest(raw) == _recorded(run_dir).get(path.name):
+    if _digest(raw) in _recorded(run_dir).get(path.name, ()):
         return
     try:
         keys = differing_keys(json.loads(raw), json.loads(rendered))
@@ -70,11 +70,14 @@ def differing_keys(one: Any, other: Any, above: str = "") -> list[str]:
     return differing
 
 
-def _recorded(run_dir: RunDir) -> dict[str, str]:
-    """File name -> digest; empty for a run whose record is gone, of which less can be checked."""
+def _recorded(run_dir: RunDir) -> dict[str, list[str]]:
+    """File name -> digests, two while a change is under way; empty for a run whose record is gone, of which less can be checked."""
     path = record_path(run_dir)
-    lines = _read(path).decode(errors="replace").splitlines() if path.exists() else []
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    recorded: dict[str, list[str]] = {}
+    for line in _read(path).decode(errors="replace").splitlines() if path.exists() else []:
+        digest, _, name = line.partition("  ")
+        recorded.setdefault(name, []).append(digest)
+    return recorded
 
 
 def _read(path: Path) -> bytes:

@@ -14,12 +14,14 @@ from ftcore.spec.names import advise
 from ftcore.spec.resolved import build
 from ftcore.spec.sections import Spec
 from launcher.override_rules import check_overrides
-from launcher.references import check_data, check_model, check_nvme
+from launcher.references import check_adapter, check_data, check_model, check_nvme
 from launcher.rules import RULES
 from launcher.schema_check import Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
 
 SPEC_SCHEMA = Path(ftcore.spec.__file__).with_name("spec.schema.json")
+TEXT_OR_LIST = (("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32"), ("evaluation", "metrics"))
+"""Keys where one text stands for a list of it."""
 
 
 def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
@@ -44,18 +46,25 @@ def partial_spec(data: dict[str, Any], wrong: list[KeyPath]) -> Spec:
         _prune(data, path)
     data.setdefault("model", {}).setdefault("model_name_or_path", "")
     data.setdefault("data", {}).setdefault("train", {}).setdefault("path", "")
-    if data["data"].get("eval") is not None:
-        data["data"]["eval"].setdefault("path", "")
+    for data_set in (data["data"].get("eval"), *(data["data"].get("eval_sets") or {}).values()):
+        if data_set is not None:
+            data_set.setdefault("path", "")
+    for group in data.get("optimizer", {}).get("parameter_groups", ()):
+        group.setdefault("pattern", "")
     return build_spec(data)
 
 
 def build_spec(data: dict[str, Any]) -> Spec:
     """The Spec of data that fits the schema."""
-    method = dict(data.get("method", {}))
-    for name in ("target_modules", "modules_to_save"):
-        if isinstance(method.get(name), str):
-            method[name] = [method[name]]
-    return build(Spec, {**data, "method": method})
+    data = copy.deepcopy(data)
+    for section, name in TEXT_OR_LIST:
+        value = data.get(section, {}).get(name)
+        if isinstance(value, str):
+            data[section][name] = [value]
+    recomputed = data.get("train", {}).get("gradient_checkpointing")
+    if isinstance(recomputed, bool):
+        data["train"]["gradient_checkpointing"] = "full" if recomputed else "none"
+    return build(Spec, data)
 
 
 def _prune(data: Any, path: KeyPath) -> None:
@@ -83,6 +92,8 @@ def _references(spec: Spec) -> Iterator[Found]:
         (("model", "model_name_or_path"), spec.model.model_name_or_path, check_model),
         (("data", "train", "path"), spec.data.train.path, check_data),
         (("data", "eval", "path"), spec.data.eval.path if spec.data.eval else "", check_data),
+        *((("data", "eval_sets", name, "path"), data_set.path, check_data) for name, data_set in spec.data.eval_sets.items()),
+        (("method", "adapter_name_or_path"), spec.method.adapter_name_or_path, check_adapter),
         (("zero", "nvme_path"), spec.zero.nvme_path, check_nvme),
     ]
     for path, value, check in checks:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-VERBS = ("launch", "validate", "export")
+VERBS = ("launch", "validate", "evaluate", "export", "checkpoints")
 """Each is a module of launcher.commands, imported when it is called."""
 
 _GROUP_OPTIONS = ("--help", "-h", "--version")

@@ -17,6 +17,8 @@ class Cursor:
     """Epoch of the next update, 0-based."""
     next_update: int = 0
     """Updates done, and the 0-based number of the next one."""
+    steps_taken: int = 0
+    """Optimizer steps, which the schedule counts: updates but those that held nothing to learn from, or were skipped as not finite."""
     samples_seen: int = 0
     supervised_tokens_seen: int = 0
     tokens_seen: int = 0
@@ -25,12 +27,13 @@ class Cursor:
     data_fingerprint: str
     """Fingerprint of the training set the position belongs to."""
 
-    def advance(self, *, epoch: int, samples: int, supervised_tokens: int, tokens: int) -> Cursor:
-        """The cursor after one more update; `epoch` is that of the update after it."""
+    def advance(self, *, epoch: int, stepped: bool, samples: int, supervised_tokens: int, tokens: int) -> Cursor:
+        """The cursor after one more update; `epoch` is that of the update after it, `stepped` says whether the optimizer took a step."""
         return dataclasses.replace(
             self,
             epoch=epoch,
             next_update=self.next_update + 1,
+            steps_taken=self.steps_taken + stepped,
             samples_seen=self.samples_seen + samples,
             supervised_tokens_seen=self.supervised_tokens_seen + supervised_tokens,
             tokens_seen=self.tokens_seen + tokens,
@@ -43,7 +46,11 @@ class Cursor:
     def from_json(text: str) -> Cursor:
         """Raises CheckpointError when the text is not a cursor."""
         try:
-            return Cursor(**json.loads(text))
+            values = json.loads(text)
+            missing = sorted({field.name for field in dataclasses.fields(Cursor)} - set(values))
+            if missing:
+                raise ValueError(f"{', '.join(missing)} missing")
+            return Cursor(**values)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"not a cursor: {error}", where="cursor.json") from error
 

@@ -32,12 +32,12 @@ def sample_costs(lengths: Int32s, attention_share: float) -> npt.NDArray[np.floa
     return wide + attention_share * wide * wide
 
 
-def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention_share: float) -> Deal:
+def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention_share: float, layout: str = "packed") -> Deal:
     """Every sample to exactly one micro-step of one rank, none over `micro_batch_tokens`, with balanced costs.
 
-    Takes the fewest micro-steps for which longest-first placement on the cheapest bin with room works,
-    and falls back to best fit where balance would need one more. Ties break by index, so the result is
-    a pure function of its arguments. Raises DataError when a sample is longer than the budget.
+    Padded, a micro-step holds samples of like length, and its padding counts. Packed, it takes the fewest
+    micro-steps for which longest-first placement on the cheapest bin with room works, and falls back to best fit
+    where balance would need one more. Ties break by index, so the result is a pure function of its arguments. Raises DataError when a sample is longer than the budget.
     """
     if len(lengths) and int(lengths.max()) > micro_batch_tokens:
         raise DataError(
@@ -47,12 +47,18 @@ def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention
         )
     costs = sample_costs(lengths, attention_share)
     by_size = np.lexsort((np.arange(len(lengths)), -lengths.astype(np.int64)))
+    if layout == "padded":
+        rows = _by_length(lengths, by_size, world_size, micro_batch_tokens)
+        # A padded row costs as much as the longest of its micro-step.
+        padded = np.array([len(row) * float(costs[row].max()) if row else 0.0 for row in rows])
+        return _arrange(rows, padded, world_size)
     least = max(1, -(-int(lengths.sum()) // (world_size * micro_batch_tokens)))
     bins = world_size * least
     while True:  # ends: with one bin a sample everything fits
         placed = _cheapest_with_room(lengths, costs, by_size, bins, micro_batch_tokens) or _best_fit(lengths, by_size, bins, micro_batch_tokens)
         if placed is not None:
-            return _arrange(placed, costs, world_size)
+            totals = np.array([float(costs[part].sum()) if part else 0.0 for part in placed])
+            return _arrange(placed, totals, world_size)
         bins += world_size
 
 
@@ -87,10 +93,33 @@ def _best_fit(lengths: Int32s, by_size: Int64s, bins: int, budget: int) -> list[
     return contents
 
 
-def _arrange(contents: list[list[int]], costs: npt.NDArray[np.float64], world_size: int) -> Deal:
+def _by_length(lengths: Int32s, by_size: Int64s, world_size: int, budget: int) -> list[list[int]]:
+    """Runs of the samples by falling length, each padded to at most `budget` tokens, as many as a multiple of `world_size`."""
+    runs: list[list[int]] = []
+    for sample in by_size.tolist():
+        if not runs or (len(runs[-1]) + 1) * int(lengths[runs[-1][0]]) > budget:
+            runs.append([])
+        runs[-1].append(sample)
+    while len(runs) % world_size:
+        # Rather shorter runs than filler rows on some ranks.
+        splittable = [index for index, run in enumerate(runs) if len(run) > 1]
+        if not splittable:
+            runs.append([])
+            continue
+        largest = max(splittable, key=lambda index: (len(runs[index]) * int(lengths[runs[index][0]]), -index))
+        half = -(-len(runs[largest]) // 2)
+        runs[largest : largest + 1] = [runs[largest][:half], runs[largest][half:]]
+    return runs
+
+
+def padded_tokens(lengths: Int32s) -> int:
+    """Positions that samples of these lengths take when each is padded to the longest; 0 without samples."""
+    return len(lengths) * int(lengths.max()) if len(lengths) else 0
+
+
+def _arrange(contents: list[list[int]], totals: npt.NDArray[np.float64], world_size: int) -> Deal:
     # Bins of like cost share a micro-step, because its ranks wait for the slowest; a rank that got the
     # dearer bin of one micro-step gets the cheaper one of the next.
-    totals = [float(costs[part].sum()) if part else 0.0 for part in contents]
     order = sorted(range(len(contents)), key=lambda index: (-totals[index], index))
     parts: list[list[Int64s]] = [[] for _ in range(world_size)]
     for step in range(len(contents) // world_size):

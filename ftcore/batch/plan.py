@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ftcore.batch.deal import deal, sample_costs
+from ftcore.batch.deal import deal, padded_tokens, sample_costs
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, PreparedSet
@@ -46,15 +46,16 @@ class Plan:
     filler_rows: int
     """Micro-steps of a rank that hold no sample."""
     padding_tokens: int
-    """Tokens computed that belong to no sample: one a filler row."""
+    """Tokens computed that belong to no sample: one a filler row, and what fills up padded rows."""
     fill: float
     """Sample tokens over micro_batch_tokens, in micro-steps that hold samples."""
     cost_imbalance: float
     """Mean over updates of the dearest rank's cost over the mean rank's."""
     attention_share: float
     """c in the cost l + c·l²."""
-    eval_samples: int
-    eval_supervised_tokens: int
+    eval_samples: dict[str, int]
+    """Evaluation set -> samples."""
+    eval_supervised_tokens: dict[str, int]
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
@@ -79,8 +80,9 @@ class Plan:
             ("padding tokens", f"{self.padding_tokens:,}"),
             ("fill of micro_batch_tokens", f"{self.fill:.1%}"),
             ("cost imbalance of the ranks", f"{self.cost_imbalance:.3f}"),
-            ("evaluation samples", f"{self.eval_samples:,} with {self.eval_supervised_tokens:,} supervised tokens"),
         ]
+        for name, samples in self.eval_samples.items():
+            rows.append((f"evaluation set {name}", f"{samples:,} samples with {self.eval_supervised_tokens[name]:,} supervised tokens"))
         note = f"\nMicro-steps, fillers, fill and imbalance are of the first {self.counted_updates} updates.\n"
         note = note if self.counted_updates < self.total_updates else ""
         return "\n".join(f"{name + ':':<30}{value}" for name, value in rows) + "\n" + note
@@ -99,7 +101,7 @@ def attention_share_of(model_path: str) -> float:
     return 1.0 / (12.0 * hidden)
 
 
-def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: SampleSet | None, prepared: Prepared) -> Plan:
+def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: dict[str, SampleSet], prepared: Prepared) -> Plan:
     """Counts what the run will do. Pure: nothing but its arguments and the model's config.json decides it."""
     spec = resolved.spec
     sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train)
@@ -120,13 +122,13 @@ def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: SampleSet | 
         epochs=round(sequence.epochs, 4),
         total_updates=sequence.total_updates,
         attention_share=share,
-        eval_samples=len(evaluation) if evaluation is not None else 0,
-        eval_supervised_tokens=int(evaluation.supervised.sum(dtype=np.int64)) if evaluation is not None else 0,
+        eval_samples={name: len(held_out) for name, held_out in evaluation.items()},
+        eval_supervised_tokens={name: int(held_out.supervised.sum(dtype=np.int64)) for name, held_out in evaluation.items()},
         counted_updates=counted.updates,
         micro_steps_min=counted.micro_steps_min,
         micro_steps_max=counted.micro_steps_max,
         filler_rows=counted.fillers,
-        padding_tokens=counted.fillers,
+        padding_tokens=counted.padding,
         fill=counted.fill,
         cost_imbalance=counted.imbalance,
     )
@@ -138,6 +140,7 @@ class _Counted:
     micro_steps_min: int
     micro_steps_max: int
     fillers: int
+    padding: int
     fill: float
     imbalance: float
 
@@ -146,17 +149,20 @@ def _count(sequence: UpdateSequence, train: SampleSet, resolved: ResolvedSpec, s
     budget = resolved.spec.batch.micro_batch_tokens
     updates = min(sequence.total_updates, COUNTED_UPDATES)
     steps: list[int] = []
-    tokens = filled_rows = fillers = 0
+    layout = resolved.spec.batch.layout
+    tokens = filled_rows = fillers = padding = 0
     imbalances: list[float] = []
     for update in range(updates):
         lengths = train.lengths[sequence.window(update).sample_ids]
-        dealt = deal(lengths, world_size=resolved.world_size, micro_batch_tokens=budget, attention_share=share)
+        dealt = deal(lengths, world_size=resolved.world_size, micro_batch_tokens=budget, attention_share=share, layout=layout)
         costs = sample_costs(lengths, share)
         steps.append(dealt.micro_steps)
         tokens += int(lengths.sum(dtype=np.int64))
         for parts in dealt.parts:
             filled_rows += sum(1 for part in parts if len(part))
             fillers += sum(1 for part in parts if not len(part))
+            if layout == "padded":
+                padding += sum(padded_tokens(lengths[part]) - int(lengths[part].sum()) for part in parts)
         per_rank = [sum(float(costs[part].sum()) for part in parts) for parts in dealt.parts]
         imbalances.append(max(per_rank) * len(per_rank) / sum(per_rank))
     return _Counted(
@@ -164,6 +170,7 @@ def _count(sequence: UpdateSequence, train: SampleSet, resolved: ResolvedSpec, s
         micro_steps_min=min(steps),
         micro_steps_max=max(steps),
         fillers=fillers,
+        padding=fillers + padding,
         fill=tokens / (filled_rows * budget),
         imbalance=round(sum(imbalances) / len(imbalances), 4),
     )

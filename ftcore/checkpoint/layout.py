@@ -12,6 +12,7 @@ STATE = "state.safetensors"
 INDEX = "index.json"
 RNG = "rng.json"
 LATEST = "latest"
+BEST = "best"
 BROKEN = ".broken"
 """Ends the name of a damaged checkpoint that was set aside."""
 REMOVED = ".removed"
@@ -54,5 +55,8 @@ def partials(checkpoints: Path) -> list[Path]:
 
 
 def broken(checkpoints: Path) -> list[Path]:
-    """Damaged checkpoints that were set aside, the last one first."""
+    """Damaged checkpoints that were set aside, the last one first.
+
+    By their stamps, which `retention.set_aside` counts up from the highest there is: no clock decides what goes.
+    """
     return sorted(checkpoints.glob(f"update_*{BROKEN}"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)

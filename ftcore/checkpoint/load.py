@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,27 +12,45 @@ from safetensors.torch import load_file
 
 from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint import layout
-from ftcore.checkpoint.find import Found, Search, find_newest_whole
-from ftcore.checkpoint.manifest import FileEntry, damage
+from ftcore.checkpoint.find import Found, Search, list_checkpoints, newest_whole
+from ftcore.checkpoint.manifest import FileEntry, damage, read_manifest
 from ftcore.checkpoint.read import StateReader
+from ftcore.checkpoint.retention import best_of
 from ftcore.checkpoint.rng import load_rng
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks, gather_objects
 from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
-from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, slices_to_load, trained_shapes
+from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, set_loss_scale_state, slices_to_load, trained_shapes
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.sections import Spec
 
 
 def find_over_ranks(checkpoints: Path, ranks: Ranks) -> Search:
-    """`find_newest_whole` with the digests shared out over the ranks; the same answer on all."""
+    """`find_newest_whole` with the digests shared out over the ranks; the same answer on all.
+
+    What there is to choose from is what rank 0 sees: a file that another rank does not see, on its host's view of the folder, is damage.
+    """
 
     def verify(path: Path, entries: tuple[FileEntry, ...]) -> list[str]:
-        mine = damage(path, entries[ranks.rank :: ranks.world_size])
-        return [problem for problems in gather_objects(mine, ranks) for problem in problems]
+        share = entries[ranks.rank :: ranks.world_size]
+        # The digests of the others are worked out elsewhere, but this rank may have to read them too.
+        mine = damage(path, share) + damage(path, [entry for entry in entries if entry not in share], digests=False)
+        first_seen: dict[str, int] = {}
+        for rank, problems in enumerate(gather_objects(mine, ranks)):
+            for problem in problems:
+                first_seen.setdefault(problem, rank)
+        return [f"{problem} (seen by rank {rank})" if rank else problem for problem, rank in first_seen.items()]
 
-    return find_newest_whole(checkpoints, verify)
+    listing = gather_objects(list_checkpoints(checkpoints) if ranks.is_first else None, ranks)[0]
+    return newest_whole(listing, verify)
+
+
+def lowest_metric_over_ranks(newest: Path, ranks: Ranks) -> float | None:
+    """The lowest metric_for_best_model of the checkpoints up to `newest`, as rank 0 sees them, on every rank; None where none was measured."""
+    best = best_of(newest) if ranks.is_first else None
+    metric = read_manifest(best).metric if best is not None else None
+    return cast(float | None, gather_objects(metric, ranks)[0])
 
 
 @torch.no_grad()
@@ -53,6 +72,7 @@ def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSour
         for key in moments:
             owned.view(state[key]).copy_(reader.read(key, owned.name, owned.start, owned.numel))
     publish_masters(engine)
+    set_loss_scale_state(engine, found.manifest.loss_scale)
     buffers = load_file(found.path / layout.BUFFERS)
     for name, buffer in engine.module.named_buffers():
         if name in buffers:
@@ -65,8 +85,7 @@ def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource)
     manifest, where = found.manifest, str(found.path)
     if manifest.base["digest"] != base.digest:
         raise CheckpointError(
-            f"the checkpoint belongs to base model {manifest.base['name']} with digest {manifest.base['digest'][:12]}, "
-            f"the model now has {base.digest[:12]}",
+            f"the checkpoint belongs to base model {manifest.base['name']} with digest {manifest.base['digest'][:12]}, the model now has {base.digest[:12]}",
             where=where,
             fix="put the base model back as it was, or start a new run",
         )

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+"""2 added metric and loss_scale."""
+READABLE_VERSIONS = (1, 2)
 SELF_DIGEST = "self_sha256"
 """Key of the digest over the rest of the manifest."""
 
@@ -43,6 +45,10 @@ class Manifest:
     """Trained parameter -> shape."""
     versions: dict[str, str]
     files: tuple[FileEntry, ...]
+    metric: float | None = None
+    """Of metric_for_best_model at this update, lower is better; None when it was not measured."""
+    loss_scale: dict[str, float] = field(default_factory=dict)
+    """fp16's dynamic loss scale and its counters; empty in other precisions."""
     version: int = MANIFEST_VERSION
 
     def write(self, checkpoint: Path) -> None:
@@ -55,8 +61,9 @@ def read_manifest(checkpoint: Path) -> Manifest:
     path = checkpoint / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["version"] != MANIFEST_VERSION:
-            raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
+        if data["version"] not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
+            raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {readable}", where=str(path))
         if data.pop(SELF_DIGEST) != _content_digest(data):
             raise CheckpointError("the manifest has changed since it was written (its own sha256 differs)", where=str(path))
         manifest = build(Manifest, data)
@@ -85,19 +92,14 @@ def _content_digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def describe_file(checkpoint: Path, path: Path) -> FileEntry:
-    """Size and digest of a file within the checkpoint."""
-    return FileEntry(path=str(path.relative_to(checkpoint)), bytes=path.stat().st_size, sha256=file_digest(path))
-
-
 def file_digest(path: Path) -> str:
     """sha256 of the file's bytes, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def damage(checkpoint: Path, entries: Iterable[FileEntry]) -> list[str]:
-    """What is wrong with these files, one sentence each; empty when all are as the manifest says."""
+def damage(checkpoint: Path, entries: Iterable[FileEntry], *, digests: bool = True) -> list[str]:
+    """What is wrong with these files, one sentence each; empty when all are as the manifest says. Without `digests` only sizes are looked at."""
     found = []
     for entry in entries:
         path = checkpoint / entry.path
@@ -105,7 +107,7 @@ def damage(checkpoint: Path, entries: Iterable[FileEntry]) -> list[str]:
             size = path.stat().st_size
             if size != entry.bytes:
                 found.append(f"{entry.path} has {size} bytes, the manifest says {entry.bytes}")
-            elif file_digest(path) != entry.sha256:
+            elif digests and file_digest(path) != entry.sha256:
                 found.append(f"{entry.path} has changed since it was written (its sha256 differs)")
         except OSError as error:
             found.append(f"{entry.path}: {error.strerror}")

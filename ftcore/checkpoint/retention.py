@@ -15,8 +15,24 @@ KEPT_BROKEN = 3
 """Damaged checkpoints that stay for a look, beside the whole ones. Each may be as large as the model's state."""
 
 
-def prune(committed: Path, *, keep: int) -> list[Path]:
-    """Keeps the checkpoint just committed and the `keep` - 1 before it; removes older ones and what broken saves left.
+STAMP_NS = 1_000_000_000
+"""Between the stamps of two folders set aside; some file systems keep whole seconds only."""
+
+
+def best_of(committed: Path) -> Path | None:
+    """The checkpoint with the lowest metric among this one and those before it, the earliest of equal ones; None where none has a metric."""
+    update = update_of(committed) or 0
+    measured = []
+    for path in newest_first(committed.parent):
+        with contextlib.suppress(CheckpointError):
+            manifest = read_manifest(path)
+            if manifest.metric is not None and manifest.update <= update:
+                measured.append((manifest.metric, manifest.update, path))
+    return min(measured)[2] if measured else None
+
+
+def prune(committed: Path, *, keep: int, best: Path | None = None) -> list[Path]:
+    """Keeps the checkpoint just committed, the `keep` - 1 before it and `best`; removes older ones and what broken saves left.
 
     Returns what it removed. Only folders that have a sound manifest and are not newer than `committed` count: anything
     else can't push a good checkpoint out. Newer ones are not of this training, which has just come to `committed`, and
@@ -31,7 +47,7 @@ def prune(committed: Path, *, keep: int) -> list[Path]:
             set_aside(path)
         else:
             older.append(path)
-    doomed = older[max(0, keep - 1) :]
+    doomed = [path for path in older[max(0, keep - 1) :] if path != best]
     leftovers = [*partials(checkpoints), *broken(checkpoints)[KEPT_BROKEN:]]
     for path in (*leftovers, *checkpoints.glob(f"update_*{REMOVED}")):
         shutil.rmtree(path, ignore_errors=True)
@@ -56,8 +72,9 @@ def set_aside(path: Path) -> None:
     """Renames a damaged checkpoint to NAME.broken, in place of one that was set aside under that name before. Raises OSError."""
     aside = path.with_name(path.name + BROKEN)
     shutil.rmtree(aside, ignore_errors=True)
-    # Those set aside last are the ones kept, and a rename alone leaves the time as it was.
-    os.utime(path)
+    # Those set aside last are the ones kept. Counted up rather than read from the clock, which may have gone backwards.
+    stamp = STAMP_NS + max((other.stat().st_mtime_ns for other in broken(path.parent)), default=0)
+    os.utime(path, ns=(stamp, stamp))
     os.rename(path, aside)
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.run_dir import write_atomic
 
 
-def save_rng(path: Path) -> None:
-    """Writes the process's random states."""
+def capture_rng() -> str:
+    """The process's random states, as the text that `load_rng` reads."""
     name, keys, position, has_gauss, gauss = np.random.get_state()
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -24,11 +23,11 @@ def save_rng(path: Path) -> None:
         "torch": _encode(torch.get_rng_state()),
         "accelerator": _encode(torch.cuda.get_rng_state()) if torch.cuda.is_available() else None,
     }
-    write_atomic(path, json.dumps(state))
+    return json.dumps(state)
 
 
 def load_rng(path: Path) -> None:
-    """Restores what `save_rng` wrote. Raises CheckpointError when that is not possible; never goes on unseeded."""
+    """Restores what `capture_rng` gave. Raises CheckpointError when that is not possible; never goes on unseeded."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
         version, internal, gauss = state["python"]

@@ -25,8 +25,8 @@ from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.events import emit
 from ftcore.spec.sections import DataSection, DataSet
 
-MASK_RULE = "assistant turns with their ends"
-CODE_VERSION = 1
+MASK_RULE = "assistant turns with their ends, each with its weight"
+CODE_VERSION = 2
 """Raise it when the same inputs give other samples: caches of older versions are then made anew."""
 CHUNK_ROWS = 256
 """Rows tokenised in one call, which spreads over threads; progress is told once a chunk."""
@@ -38,6 +38,7 @@ class Kept:
 
     ids: list[Int32Array] = field(default_factory=list)
     spans: list[tuple[TokenSpan, ...]] = field(default_factory=list)
+    weights: list[tuple[float, ...]] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     dropped_tokens: int = 0
@@ -45,19 +46,16 @@ class Kept:
     problems: list[Problem] = field(default_factory=list)
 
 
-def prepare_set(name: str, data: DataSection, model: ModelSource, cache_dir: Path) -> PreparedSet:
-    """The cached samples of `data.train` or `data.eval` (`name`: "train" or "eval"), made if they aren't there yet.
+def prepare_set(key: str, dataset: DataSet, data: DataSection, model: ModelSource, cache_dir: Path) -> PreparedSet:
+    """The cached samples of `dataset`, made if they aren't there yet; `key` is what the spec calls it (data.train).
 
     Raises DataError naming every row that can't be used, and when no row is left.
     """
-    dataset = data.train if name == "train" else data.eval
-    if dataset is None:
-        raise DataError(f"data.{name} is not given", where=f"data.{name}", fix="name a data file")
     payload = load_bytes(dataset.path)
     path = cache_dir / "data" / f"{cache_key(payload, dataset, data, model)}.arrow"
     with exclusive(path.with_suffix(".lock")):
         if not _is_usable(path):
-            _build(name, payload, dataset, data, model, path)
+            _build(key, payload, dataset, data, model, path)
     return describe(path)
 
 
@@ -96,18 +94,18 @@ def _is_usable(path: Path) -> bool:
     return False
 
 
-def _build(name: str, payload: bytes, dataset: DataSet, data: DataSection, model: ModelSource, path: Path) -> None:
-    emit("progress", stage="prepare", done=0, total=0, text=f"{name}: reading {dataset.path}")
+def _build(key: str, payload: bytes, dataset: DataSet, data: DataSection, model: ModelSource, path: Path) -> None:
+    emit("progress", stage="prepare", done=0, total=0, text=f"{key}: reading {dataset.path}")
     if dataset.format == "messages" and writes_date(model.path):
         emit("note", text="the chat template writes today's date: the prepared samples keep the date of this preparation")
-    records = to_records(parse_rows(payload, dataset.path), dataset, f"data.{name}")
+    records = to_records(parse_rows(payload, dataset.path), dataset, key)
     kept = Kept()
     done = 0
     for chunk, results in _tokenised(records, model):
         for record, result in zip(chunk, results, strict=True):
             _keep(record, result, data, dataset.path, kept)
         done += len(chunk)
-        emit("progress", stage="prepare", done=done, total=len(records), text=f"{name}: tokenising")
+        emit("progress", stage="prepare", done=done, total=len(records), text=f"{key}: tokenising")
     stop_on(kept.problems, dataset.path)
     if not kept.ids:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.dropped.items()))
@@ -116,12 +114,15 @@ def _build(name: str, payload: bytes, dataset: DataSet, data: DataSection, model
                 Problem(
                     what=f"no row is left: of {len(records)} rows, {reasons}",
                     file=dataset.path,
-                    where=f"data.{name}",
+                    where=key,
                     fix=f"raise data.max_length ({data.max_length}), or look at the rows",
                 )
             ]
         )
-    write_samples(path, kept.ids, kept.spans, kept.rows, _counts(kept, len(records)))
+    weighted = sum(any(weight != 1 for weight in weights) for weights in kept.weights)
+    if weighted:
+        emit("note", text=f"{key}: {weighted} of {len(kept.ids)} samples have weights, which the loss is divided by the sum of")
+    write_samples(path, kept.ids, kept.spans, kept.rows, _counts(kept, len(records)), kept.weights)
 
 
 def _counts(kept: Kept, rows: int) -> Counts:
@@ -191,10 +192,11 @@ def _keep(record: Record, result: Tokens | DataError, data: DataSection, file: s
     kept.dropped_tokens += length - len(fitted.ids)
     kept.ids.append(fitted.ids)
     kept.spans.append(fitted.spans)
+    kept.weights.append(fitted.weights)
     kept.rows.append(row.number)
 
 
 def cut_right(tokens: Tokens, max_length: int) -> Tokens:
-    """The first `max_length` tokens, with the supervised ranges that remain."""
+    """The first `max_length` tokens, with the supervised ranges that remain and their weights."""
     spans = tuple((start, min(end, max_length)) for start, end in tokens.spans if start < max_length)
-    return Tokens(ids=tokens.ids[:max_length], spans=spans)
+    return Tokens(ids=tokens.ids[:max_length], spans=spans, weights=tokens.weights[: len(spans)])

@@ -23,6 +23,8 @@ class Rendered:
     text: str
     spans: tuple[CharSpan, ...]
     """Half-open, in order, not overlapping: answers with their turn ends."""
+    weights: tuple[float, ...]
+    """What each token of a span counts, over 0; one a span."""
     cut: bool = False
     """Whether the text must be tokenised apart at each span's start (prompt + completion)."""
     adds_bos: bool = False
@@ -48,15 +50,16 @@ class ChatRenderer:
         """The conversation's text and the characters that are supervised.
 
         With {% generation %} markers those are what the template marks; else each assistant turn is what its rendering adds
-        to the rendering of the messages before it (with the generation prompt), up to the turn's end token.
+        to the rendering of the messages before it (with the generation prompt), up to the turn's end token. Answers of weight 0 are left out.
         Raises DataError (without the row's place) when the template refuses the row, ignores its tools, or rewrites earlier turns.
         """
         self._check_tools_are_used(conversation)
         if MARKERS.search(self._template(conversation.tools)):
             return self._render_marked(conversation)
         text = self._text(conversation, conversation.messages)
-        spans = [self._turn(conversation, index, text) for index in _answers(conversation)]
-        return Rendered(text=text, spans=tuple(spans))
+        counting = {index: weight for index in _answers(conversation) if (weight := conversation.weights.get(index, 1.0))}
+        spans = tuple(self._turn(conversation, index, text) for index in counting)
+        return Rendered(text=text, spans=spans, weights=tuple(counting.values()))
 
     def _template(self, tools: Sequence[dict[str, Any]] | None) -> str:
         return str(self._tokenizer.get_chat_template(tools=tools))
@@ -129,13 +132,33 @@ class ChatRenderer:
             )
 
     def _render_marked(self, conversation: Conversation) -> Rendered:
+        text, marked = self._marked(conversation, conversation.messages)
+        first = conversation.supervised_from
+        start = len(self._text(conversation, conversation.messages[:first], prompt=True)) if first else 0
+        weights = self._marked_weights(conversation, len(marked)) if conversation.weights else [1.0] * len(marked)
+        supervised = [(span, weight) for span, weight in zip(marked, weights, strict=True) if span[1] > span[0] >= start]
+        spans = tuple(span for span, _ in supervised)
+        if not spans and _answers(conversation):
+            raise DataError(
+                f"the template's {{% generation %}} markers mark nothing (roles: {conversation.roles})",
+                fix="put the markers around the assistant's content and end token",
+            )
+        if spans and spans[0] == (0, len(text)):
+            raise DataError(
+                "the template's {% generation %} markers mark the whole text, prompt included",
+                fix="put the markers around the assistant's content and end token",
+            )
+        counting = [(span, weight) for span, weight in supervised if weight]
+        return Rendered(text=text, spans=tuple(span for span, _ in counting), weights=tuple(weight for _, weight in counting))
+
+    def _marked(self, conversation: Conversation, messages: list[dict[str, Any]]) -> tuple[str, list[CharSpan]]:
+        """The text of `messages` and what the template's markers enclose, in order."""
         from transformers.utils import chat_template_utils
 
         render: Any = chat_template_utils.render_jinja_template
-        messages = [{key: value for key, value in message.items() if value is not None} for message in conversation.messages]
         try:
             texts, marked = render(
-                conversations=[messages],
+                conversations=[[{key: value for key, value in message.items() if value is not None} for message in messages]],
                 tools=conversation.tools,
                 chat_template=self._template(conversation.tools),
                 return_assistant_tokens_mask=True,
@@ -143,20 +166,28 @@ class ChatRenderer:
             )
         except Exception as error:  # as in _text
             raise self._refused(conversation, error) from error
-        first = conversation.supervised_from
-        start = len(self._text(conversation, conversation.messages[:first], prompt=True)) if first else 0
-        spans = tuple((a, b) for a, b in marked[0] if b > a >= start)
-        if not spans and _answers(conversation):
+        return str(texts[0]), [(start, end) for start, end in marked[0]]
+
+    def _marked_weights(self, conversation: Conversation, marked: int) -> list[float]:
+        """The weight of each marked range: those that an answer adds to the messages before it are its own.
+
+        Raises DataError when the ranges can't be told apart so: an answer adds none, another message adds some, or later ones take some away.
+        """
+        weights: list[float] = []
+        for index, message in enumerate(conversation.messages):
+            if message["role"] != "assistant":
+                continue
+            before = len(self._marked(conversation, conversation.messages[:index])[1]) if index else 0
+            added = len(self._marked(conversation, conversation.messages[: index + 1])[1]) - before
+            if before != len(weights) or added < 1:
+                break
+            weights += [conversation.weights.get(index, 1.0)] * added
+        if len(weights) != marked:
             raise DataError(
-                f"the template's {{% generation %}} markers mark nothing (roles: {conversation.roles})",
-                fix="put the markers around the assistant's content and end token",
+                f"the row has weights, and the template's {{% generation %}} markers don't tell its answers apart (roles: {conversation.roles})",
+                fix="use a template that marks every answer, whatever follows, or take weight and train out of the row",
             )
-        if spans and spans[0] == (0, len(texts[0])):
-            raise DataError(
-                "the template's {% generation %} markers mark the whole text, prompt included",
-                fix="put the markers around the assistant's content and end token",
-            )
-        return Rendered(text=texts[0], spans=spans)
+        return weights
 
     def _check_tools_are_used(self, conversation: Conversation) -> None:
         template = self._template(conversation.tools)

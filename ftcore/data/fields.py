@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftcore.data.problems import placed, stop_on
 from ftcore.data.records import Row
+from ftcore.data.weights import checked_weight, taken_weights
 from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.names import COLUMNS
 from ftcore.spec.sections import DataSet
 
 REQUIRED = {"messages": ("messages",), "prompt_completion": ("prompt", "completion")}
-OPTIONAL = ("tools",)
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MISSING = object()
 
@@ -27,6 +28,8 @@ class Conversation:
     tools: list[dict[str, Any]] | None
     supervised_from: int = 0
     """Assistant turns before this message are context, not answers."""
+    weights: dict[int, float] = field(default_factory=dict)
+    """Index of an answer -> what each of its tokens counts, where that isn't 1; at 0 it is context."""
 
     @property
     def roles(self) -> str:
@@ -41,6 +44,8 @@ class TextPair:
     row: Row
     prompt: str
     completion: str
+    weight: float = 1.0
+    """What each token of the completion counts."""
 
 
 Record = Conversation | TextPair
@@ -49,9 +54,10 @@ Record = Conversation | TextPair
 def to_records(rows: Sequence[Row], dataset: DataSet, where: str) -> list[Record]:
     """One record a row. `where` is the data set's place in the spec (`data.train`).
 
-    Raises DataError naming every row with a missing field or a wrong type, and a `columns` entry that the format hasn't.
+    Raises DataError naming every row with a missing field, a wrong type or a weight that is none, and a `columns` entry that
+    the format hasn't, or that names weights which no row has.
     """
-    _check_columns(dataset, where)
+    _check_columns(dataset, rows, where)
     records: list[Record] = []
     problems: list[Problem] = []
     for row in rows:
@@ -63,8 +69,8 @@ def to_records(rows: Sequence[Row], dataset: DataSet, where: str) -> list[Record
     return records
 
 
-def _check_columns(dataset: DataSet, where: str) -> None:
-    known = (*REQUIRED[dataset.format], *OPTIONAL)
+def _check_columns(dataset: DataSet, rows: Sequence[Row], where: str) -> None:
+    known = COLUMNS[dataset.format]
     problems = [
         Problem(
             what=f"{name!r} is no field of the format {dataset.format}",
@@ -74,6 +80,9 @@ def _check_columns(dataset: DataSet, where: str) -> None:
         for name in dataset.columns
         if name not in known
     ]
+    column = dataset.columns.get("weight") if "weight" in known else None
+    if column is not None and not any(column in row.value for row in rows):
+        problems.append(Problem(what=f"no row has the field {column!r}", where=f"{where}.columns.weight", fix="name the field that holds the weight"))
     if problems:
         raise DataError(problems)
 
@@ -82,18 +91,28 @@ def _record(row: Row, dataset: DataSet, where: str) -> Record:
     values = {name: _field(row, name, dataset, where) for name in REQUIRED[dataset.format]}
     tools = _tools(row.value.get(dataset.columns.get("tools", "tools")))
     if dataset.format == "messages":
-        messages = _messages(values["messages"], "messages")
-        return Conversation(row=row, messages=messages, tools=tools)
+        messages, weights = taken_weights(_messages(values["messages"], "messages"), "messages")
+        return Conversation(row=row, messages=messages, tools=tools, weights=weights)
+    weight = _row_weight(row, dataset)
     prompt, completion = values["prompt"], values["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
-        return TextPair(row=row, prompt=_text(prompt, "prompt"), completion=_text(completion, "completion"))
+        return TextPair(row=row, prompt=_text(prompt, "prompt"), completion=_text(completion, "completion"), weight=weight)
     if isinstance(prompt, list) and isinstance(completion, list):
-        context = _messages(prompt, "prompt")
-        return Conversation(row=row, messages=context + _messages(completion, "completion"), tools=tools, supervised_from=len(context))
+        context, _ = taken_weights(_messages(prompt, "prompt"), "prompt", answers=False)
+        answers, of_answers = taken_weights(_messages(completion, "completion"), "completion")
+        of_row = {index: of_answers.get(index, 1.0) * weight for index, message in enumerate(answers) if message["role"] == "assistant"}
+        weights = {index + len(context): product for index, product in of_row.items() if product != 1}
+        return Conversation(row=row, messages=context + answers, tools=tools, supervised_from=len(context), weights=weights)
     raise DataError(
         f"prompt is {_kind(prompt)} and completion is {_kind(completion)}",
         fix="both must be strings, or both lists of messages",
     )
+
+
+def _row_weight(row: Row, dataset: DataSet) -> float:
+    column = dataset.columns.get("weight", "weight")
+    value = row.value.get(column)
+    return 1.0 if value is None else checked_weight(value, column)
 
 
 def _field(row: Row, name: str, dataset: DataSet, where: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 
-PREPARED_VERSION = 1
+PREPARED_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class Prepared:
     """Everything that `ftcore.prepare` hands on."""
 
     train: PreparedSet
-    eval: PreparedSet | None
-    """None: no evaluation."""
+    eval: dict[str, PreparedSet]
+    """The sets of `data.held_out` by name; empty: no evaluation."""
     model: ModelSource
     version: int = PREPARED_VERSION
 

@@ -30,6 +30,8 @@ class Tokens:
     """[T]"""
     spans: tuple[TokenSpan, ...]
     """Half-open token ranges that are supervised, in order."""
+    weights: tuple[float, ...]
+    """What each token of a range counts, over 0; one a range."""
 
     @property
     def supervised(self) -> int:
@@ -76,7 +78,8 @@ class Aligner:
             )
         completion = pair.completion if pair.completion.endswith(self._eos) else pair.completion + self._eos
         start = len(pair.prompt)
-        return Rendered(text=pair.prompt + completion, spans=((start, start + len(completion)),), cut=True, adds_bos=True)
+        spans, weights = (((start, start + len(completion)),), (pair.weight,)) if pair.weight else ((), ())
+        return Rendered(text=pair.prompt + completion, spans=spans, weights=weights, cut=True, adds_bos=True)
 
     def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
         """Ids and supervised token ranges of each row, or why the row can't be tokenised exactly.
@@ -115,7 +118,7 @@ class Aligner:
                 f"the text begins with two beginning-of-text tokens (id {self._bos_id})",
                 fix="the chat template or the prompt writes the token twice: remove one",
             )
-        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans))
+        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights)
 
     def _exact(self, encoding: Any, spans: Sequence[CharSpan], length: int) -> list[TokenSpan] | None:
         """Token ranges whose outer edges are the spans' edges; None when a token crosses one, or the offsets leave it open."""

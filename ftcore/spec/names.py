@@ -22,7 +22,7 @@ SECTIONS: dict[str, type] = {
     "logging": sections.LoggingSection,
 }
 
-COLUMNS = {"messages": ("messages", "tools"), "prompt_completion": ("prompt", "completion")}
+COLUMNS = {"messages": ("messages", "tools"), "prompt_completion": ("prompt", "completion", "weight", "tools")}
 """Data format -> its fields, which data.*.columns may rename."""
 
 SHORTHANDS = {
@@ -39,8 +39,9 @@ SHORTHANDS = {
 """Section -> the key meant by one who wrote a plain value in its place."""
 
 _MICRO_STEPS = "the number of micro-steps follows from batch.micro_batch_tokens (most tokens a rank computes at once)"
-_NO_FP16 = "use train.precision: bf16 or fp32; fp16 is not offered, since it trains nothing at ZeRO stage 0"
-_QUANTISED = "bases are not quantised in this version; model.dtype sets the type the weights are held in"
+GROUPS = "optimizer.parameter_groups"
+"""Repeats keys of the optimizer: nothing outside it is ever meant for it."""
+_QUANTISED = "use method.type: qlora, with method.bits 4 or 8 and method.quant_type"
 
 ALIASES: dict[str, str] = {
     # model
@@ -58,7 +59,10 @@ ALIASES: dict[str, str] = {
     "quantization": f"={_QUANTISED}",
     "load_in_4bit": f"={_QUANTISED}",
     "load_in_8bit": f"={_QUANTISED}",
-    "bnb_4bit_quant_type": f"={_QUANTISED}",
+    "bnb_4bit_quant_type": "method.quant_type",
+    "bnb_4bit_use_double_quant": "method.double_quant",
+    "quantization_bit": "method.bits",
+    "load_in_bits": "method.bits",
     # method
     "lora": "=use the section method, with type: lora",
     "peft": "=use the section method, with type: lora",
@@ -77,6 +81,11 @@ ALIASES: dict[str, str] = {
     "lora_target_modules": "method.target_modules",
     "lora_target_linear": "method.target_modules",
     "lora_modules_to_save": "method.modules_to_save",
+    "rslora": "method.use_rslora",
+    "dora": "method.use_dora",
+    "resume_from_adapter": "method.adapter_name_or_path",
+    "lora_model_dir": "method.adapter_name_or_path",
+    "adapter_path": "method.adapter_name_or_path",
     # data
     "dataset": "data.train.path",
     "datasets": "data.train.path",
@@ -95,8 +104,8 @@ ALIASES: dict[str, str] = {
     "seq_len": "data.max_length",
     "model_max_length": "data.max_length",
     "truncation": "data.overlong",
-    "packing": "=samples are always packed without padding and never see each other; batch.micro_batch_tokens sets a row's size",
-    "sample_packing": "=samples are always packed without padding and never see each other; batch.micro_batch_tokens sets a row's size",
+    "packing": "batch.layout (`packed`, the default: without padding, and samples never see each other; or `padded`)",
+    "sample_packing": "batch.layout (`packed`, the default: without padding, and samples never see each other; or `padded`)",
     "group_by_length": "=samples are packed without padding, so their lengths need no grouping",
     "template": "=the chat template is the tokenizer's own",
     "chat_template": "=the chat template is the tokenizer's own",
@@ -123,6 +132,7 @@ ALIASES: dict[str, str] = {
     "beta2": "optimizer.adam_beta2",
     "eps": "optimizer.adam_epsilon",
     "epsilon": "optimizer.adam_epsilon",
+    "param_groups": "optimizer.parameter_groups",
     "gradient_clipping": "optimizer.max_grad_norm",
     "clip_grad": "optimizer.max_grad_norm",
     "grad_clip": "optimizer.max_grad_norm",
@@ -144,7 +154,7 @@ ALIASES: dict[str, str] = {
     "bf16": "train.precision (`precision: bf16`)",
     "fp32": "train.precision (`precision: fp32`)",
     "mixed_precision": "train.precision",
-    "fp16": f"={_NO_FP16}",
+    "fp16": "train.precision (`precision: fp16`)",
     "tf32": "train.precision",
     # zero and cluster
     "deepspeed": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
@@ -162,6 +172,8 @@ ALIASES: dict[str, str] = {
     # checkpoint, evaluation, logging
     "save_strategy": "checkpoint.save_steps (updates between checkpoints; 0: at the end)",
     "save_interval": "checkpoint.save_steps",
+    "load_best_model_at_end": "checkpoint.metric_for_best_model (`ftlaunch export RUN --best` takes the best one)",
+    "compute_metrics": "evaluation.metrics",
     "output_dir": "=the run folder is an option of the command line: -o RUN",
     "resume_from_checkpoint": "=resuming is an option of the command line: --resume RUN",
     "eval_strategy": "evaluation.eval_steps (updates between evaluations; 0: at the end)",
@@ -175,15 +187,18 @@ ALIASES: dict[str, str] = {
 
 
 def known_keys() -> dict[str, list[str]]:
-    """Section (`data.train` and `data.eval` too) -> its keys in order."""
+    """Section (`data.train`, `data.eval` and a group of parameters too) -> its keys in order."""
     keys = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in SECTIONS.items()}
     data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
-    return {**keys, "data.train": data_set, "data.eval": data_set}
+    group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
+    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group}
 
 
 def advise(section: str, key: str) -> str:
     """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name."""
     known = known_keys()
+    if section.startswith("data.eval_sets."):
+        section = "data.eval"
     if section and section not in known:
         section = "".join(difflib.get_close_matches(section, list(known), n=1))
         siblings = known.get(section, [])
@@ -193,7 +208,7 @@ def advise(section: str, key: str) -> str:
     alias = ALIASES.get(f"{section}.{name}") or ALIASES.get(name)
     if alias and name not in siblings:
         return _alias_text(alias)
-    homes = [f"{home}.{name}" for home in known if name in known[home]] + [name for _ in range(name in SECTIONS)]
+    homes = [f"{home}.{name}" for home in known if name in known[home] and home != GROUPS] + [name for _ in range(name in SECTIONS)]
     if homes:
         return _did_you_mean(*homes)
     near = difflib.get_close_matches(name, siblings, n=1)
@@ -209,7 +224,7 @@ def nearest(name: str, choices: list[str]) -> str:
 
 
 def _nearest_anywhere(name: str, known: dict[str, list[str]]) -> str:
-    full = {field: f"{section}.{field}" for section, fields in known.items() for field in fields}
+    full = {field: f"{section}.{field}" for section, fields in known.items() for field in fields if section != GROUPS}
     near = difflib.get_close_matches(name, [*full, *SECTIONS, *ALIASES], n=1, cutoff=0.7)
     if not near:
         return ""

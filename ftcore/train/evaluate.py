@@ -5,25 +5,49 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from ftcore.batch.collate import collate
+from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.deal import deal
 from ftcore.data.cache import SampleSet
-from ftcore.dist import sum_over_ranks
+from ftcore.dist import gather_objects
 from ftcore.engine import Engine
+from ftcore.spec.errors import TrainingError
 from ftcore.spec.events import emit
-from ftcore.train.loss import token_loss_sum
+from ftcore.train.loss import supervised_logits, token_losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How samples become micro-steps."""
+
+    micro_batch_tokens: int
+    attention_share: float
+    """c in the cost l + c·l²."""
+    layout: str = "packed"
+    """packed or padded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The same on every rank, and for any number of ranks and micro-steps."""
+    """One set's result; the same on every rank, and for any number of ranks and micro-steps."""
 
-    loss: float
-    """Per supervised token."""
-    tokens: int
-    """Supervised tokens scored; each row once."""
+    row_losses: npt.NDArray[np.float64]
+    """[S]: sum of each sample's token losses."""
+    row_tokens: npt.NDArray[np.int64]
+    """[S]: supervised tokens of each sample."""
+
+    @property
+    def tokens(self) -> int:
+        """Supervised tokens scored; each row once."""
+        return int(self.row_tokens.sum())
+
+    @property
+    def loss(self) -> float:
+        """Per supervised token; 0 for a set without any."""
+        return float(self.row_losses.sum()) / self.tokens if self.tokens else 0.0
 
     @property
     def perplexity(self) -> float:
@@ -34,19 +58,49 @@ class Evaluation:
             return math.inf
 
 
-def evaluate(engine: Engine, samples: SampleSet, *, micro_batch_tokens: int, attention_share: float) -> Evaluation:
-    """Scores every sample once, dealt over the ranks like one large update. Leaves the engine in training mode."""
+def evaluate(engine: Engine, samples: SampleSet, layout: Layout) -> Evaluation:
+    """Scores every sample once, unweighted, dealt over the ranks like one large update. Leaves the engine in training mode.
+
+    Raises TrainingError on all ranks when the ranks together did not score each sample once.
+    """
     ranks = engine.ranks
-    dealt = deal(samples.lengths, world_size=ranks.world_size, micro_batch_tokens=micro_batch_tokens, attention_share=attention_share)
-    loss_sum, tokens = 0.0, 0
+    dealt = deal(
+        samples.lengths,
+        world_size=ranks.world_size,
+        micro_batch_tokens=layout.micro_batch_tokens,
+        attention_share=layout.attention_share,
+        layout=layout.layout,
+    )
+    mine: list[tuple[npt.NDArray[np.int64], torch.Tensor]] = []
     engine.eval()
     with torch.no_grad():
         for done, part in enumerate(dealt.parts[ranks.rank]):
             if ranks.is_first:
                 emit("progress", stage="evaluate", done=done, total=dealt.micro_steps, text=f"{len(samples)} samples")
-            batch = collate([samples.sample(int(index)) for index in part]).to(ranks.device)
-            loss_sum += float(token_loss_sum(engine.deepspeed, batch))
-            tokens += batch.supervised_tokens
+            batch = collate([samples.sample(int(index)) for index in part], layout.layout).to(ranks.device)
+            mine.append((part, _sums_by_sample(engine, batch, samples.supervised[part])))
     engine.train()
-    total, counted = sum_over_ranks([loss_sum, tokens], ranks)
-    return Evaluation(loss=total / counted if counted else 0.0, tokens=int(counted))
+    row_losses, scored = np.zeros(len(samples)), np.zeros(len(samples), dtype=np.int64)
+    for parts in gather_objects([(part, sums.cpu().numpy()) for part, sums in mine], ranks):
+        for part, sums in parts:
+            row_losses[part] += sums
+            scored[part] += 1
+    if not (scored == 1).all():
+        raise TrainingError("the ranks did not score each row once", where="evaluation", fix="report it")
+    return Evaluation(row_losses, samples.supervised.astype(np.int64))
+
+
+def _sums_by_sample(engine: Engine, batch: MicroBatch, counts: npt.NDArray[np.int32]) -> torch.Tensor:
+    """Sum of the token losses of each of the micro-step's samples, float64 [n], on the rank's device."""
+    losses_K = _losses(engine, batch)
+    of_token = torch.repeat_interleave(torch.arange(len(counts)), torch.from_numpy(counts.astype(np.int64))).to(batch.targets_K.device)
+    sums = torch.zeros(len(counts), dtype=torch.float64, device=batch.targets_K.device)
+    return sums if losses_K is None else sums.index_add_(0, of_token, losses_K.double())
+
+
+def _losses(engine: Engine, batch: MicroBatch) -> torch.Tensor | None:
+    """`token_losses`; None for a micro-step without supervised tokens, whose forward pass is run all the same: ZeRO-3 gathers in it."""
+    if batch.supervised_tokens:
+        return token_losses(engine.deepspeed, batch)
+    supervised_logits(engine.deepspeed, batch)
+    return None

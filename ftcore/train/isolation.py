@@ -1,4 +1,4 @@
-"""Prove, before training, that samples packed in one row can't see each other in this model."""
+"""Prove, before training, that samples of a micro-step can't see each other in this model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ftcore.train.loss import supervised_logits
 PROBE_LENGTHS = (5, 7)
 
 
-def require_isolated_samples(engine: Engine) -> None:
+def require_isolated_samples(engine: Engine, layout: str = "packed") -> None:
     """Raises TrainingError when the logits are not finite, or when another first sample changes the second one's logits: a model whose attention or
     convolution ignores sample boundaries would train on leaked context without any other sign.
 
@@ -22,8 +22,8 @@ def require_isolated_samples(engine: Engine) -> None:
     """
     engine.eval()
     with torch.no_grad():
-        one = _second_logits(engine, first_token=1)
-        other = _second_logits(engine, first_token=2)
+        one = _second_logits(engine, layout, first_token=1)
+        other = _second_logits(engine, layout, first_token=2)
     engine.train()
     if not (torch.isfinite(one).all() and torch.isfinite(other).all()):
         # NaN equals nothing, itself included: the comparison below would blame the attention.
@@ -35,15 +35,15 @@ def require_isolated_samples(engine: Engine) -> None:
     if not torch.equal(one, other):
         gap = float((one.float() - other.float()).abs().max())
         raise TrainingError(
-            f"{type(engine.module).__name__} lets samples of a packed row see each other (logits differ by {gap:.3g})",
-            where="model.model_name_or_path",
-            fix="this architecture can't be trained on packed rows yet; use one whose attention goes through transformers' AttentionInterface",
+            f"{type(engine.module).__name__} lets samples of one micro-step see each other (logits differ by {gap:.3g})",
+            where="batch.layout",
+            fix="use batch.layout: padded, which gives each sample a row of its own" if layout == "packed" else "use another model: report this one",
         )
 
 
-def _second_logits(engine: Engine, *, first_token: int) -> torch.Tensor:
+def _second_logits(engine: Engine, layout: str, *, first_token: int) -> torch.Tensor:
     """Logits [K, V] of the second probe sample, after a first one made of `first_token`."""
     first, second = PROBE_LENGTHS
     fillers = Sample(ids=np.full(first, first_token, dtype=np.int32), spans=np.zeros((0, 2), dtype=np.int32), row=0)
     scored = Sample(ids=np.arange(3, 3 + second, dtype=np.int32), spans=np.array([[1, second]], dtype=np.int32), row=0)
-    return supervised_logits(engine.deepspeed, collate([fillers, scored]).to(engine.ranks.device))
+    return supervised_logits(engine.deepspeed, collate([fillers, scored], layout).to(engine.ranks.device))

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.deal import deal
 from ftcore.batch.window import UpdateSequence, UpdateWindow
-from ftcore.checkpoint.save import save_checkpoint
+from ftcore.checkpoint.layout import checkpoint_path
+from ftcore.checkpoint.load import lowest_metric_over_ranks
+from ftcore.checkpoint.saver import SaveOutcome, Saver
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource
 from ftcore.engine import Engine
-from ftcore.metrics.memory import peak_memory_bytes
-from ftcore.metrics.writer import MetricsWriter, record_event
-from ftcore.spec.errors import TrainingError
+from ftcore.metrics.writer import record_event
+from ftcore.model.adapters import adapter_names
+from ftcore.model.gradient_watch import GradientWatch
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
-from ftcore.train.evaluate import evaluate
+from ftcore.train.clip import clip_groups
+from ftcore.train.evaluate import Layout, evaluate
+from ftcore.train.insight import Insight
+from ftcore.train.log import UpdateLog
+from ftcore.train.nonfinite import NonFiniteRule, explain
 from ftcore.train.schedule import learning_rate_factor
-from ftcore.train.step import UpdateResult, run_update
+from ftcore.train.step import Update, UpdateResult, run_update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +41,17 @@ class Job:
     spec: Spec
     run_dir: RunDir
     train: SampleSet
-    eval: SampleSet | None
+    held_out: dict[str, SampleSet]
+    """Evaluation sets by name."""
     sequence: UpdateSequence
     attention_share: float
     base: ModelSource
+
+    @property
+    def layout(self) -> Layout:
+        """How samples become micro-steps."""
+        batch = self.spec.batch
+        return Layout(micro_batch_tokens=batch.micro_batch_tokens, attention_share=self.attention_share, layout=batch.layout)
 
 
 class Trainer:
@@ -42,121 +59,148 @@ class Trainer:
 
     def __init__(self, engine: Engine, job: Job, cursor: Cursor) -> None:
         self.engine, self.job, self.cursor = engine, job, cursor
-        self._saved_update = cursor.next_update or None
-        ranks, run_dir = engine.ranks, job.run_dir
-        self._metrics = MetricsWriter(run_dir.metrics, next_update=cursor.next_update) if ranks.is_first else None
-        self._rank_metrics = MetricsWriter(run_dir.rank_metrics(ranks.rank), next_update=cursor.next_update)
+        self._metric: float | None = None
+        """The metric of the best model, where it was measured after the last update."""
+        self._best: float | None = None
+        """The lowest one of the run's checkpoints."""
+        if job.spec.checkpoint.metric_for_best_model and cursor.next_update:
+            self._best = lowest_metric_over_ranks(checkpoint_path(job.run_dir.checkpoints, cursor.next_update), engine.ranks)
+        self._first_update = cursor.next_update
+        self._saver = Saver(engine, job.run_dir.checkpoints, spec=job.spec, base=job.base)
+        self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=job.sequence.total_updates)
+        self._rule = NonFiniteRule(job.spec.train)
+        self._insight = Insight(engine, job.spec, job.run_dir, train=job.train, total_updates=job.sequence.total_updates)
+        self._adapters = adapter_names(engine.module)
+        self._clip_groups = clip_groups(engine, job.spec)
 
     def run(self) -> None:
         """Trains every update that is left, evaluates, and saves at the end."""
         spec, total = self.job.spec, self.job.sequence.total_updates
         self.engine.train()
-        first = self.cursor.next_update
-        if first == 0 and spec.evaluation.eval_on_start:
+        if self._first_update == 0 and spec.evaluation.eval_on_start:
             self._evaluate()
-        for update in range(first, total):
-            self.train_update(update, check_count=update == first)
+        for update in range(self._first_update, total):
+            self.train_update(update)
+            self._tell(self._saver.poll())
             done = self.cursor.next_update
-            if _due(done, spec.evaluation.eval_steps) and done < total:
-                self._evaluate()
-            if _due(done, spec.checkpoint.save_steps) and done < total:
+            if done == total:
+                break
+            improved = _due(done, spec.evaluation.eval_steps) and self._evaluate()
+            if improved or _due(done, spec.checkpoint.save_steps) or self._saver.wants_retry(done):
                 self._save()
-        if first < total:
+        if self._first_update < total:
             self._evaluate()
-            self._save()
+            for outcome in self._saver.finish(self.cursor, self._metric):
+                self._tell(outcome)
+            self._insight.finish()
 
-    def train_update(self, update: int, *, check_count: bool) -> None:
+    def train_update(self, update: int) -> None:
         """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it."""
         started = time.perf_counter()
-        job = self.job
-        window = job.sequence.window(update)
-        supervised = int(job.train.supervised[window.sample_ids].sum())
-        rate = job.spec.optimizer.learning_rate * learning_rate_factor(job.spec.schedule, update, job.sequence.total_updates)
-        batches = self._batches(window)
+        self._metric = None
+        window = self.job.sequence.window(update)
+        parts, batches = self._micro_steps(window)
+        plan = self._plan(window)
         data_seconds = time.perf_counter() - started
-        result = None
-        if supervised:
-            try:
-                result = run_update(self.engine, batches, supervised_tokens=supervised, learning_rate=rate, check_count=check_count)
-            except TrainingError as error:
-                if self.engine.ranks.is_first:
-                    record_event(job.run_dir, "failed_update", update=update + 1, samples=window.sample_ids.tolist()[:200], reason=error.problems[0].what)
-                raise
+        result = self._train(window, batches, parts, plan) if plan.weight_sum > 0 else None
+        if result is None and self.engine.ranks.is_first:
+            record_event(self.job.run_dir, "empty_update", update=update + 1, reason="no supervised token in the update: nothing was changed")
+        if result is not None:
             result.seconds.data = data_seconds
-        elif self.engine.ranks.is_first:
-            record_event(job.run_dir, "empty_update", update=update + 1, reason="no supervised token in the update: nothing was changed")
-        tokens = int(job.train.lengths[window.sample_ids].sum())
-        next_epoch = job.sequence.window(update + 1).epoch if update + 1 < job.sequence.total_updates else window.epoch
-        self.cursor = self.cursor.advance(epoch=next_epoch, samples=len(window.sample_ids), supervised_tokens=supervised, tokens=tokens)
-        self._log(window, batches, result, rate=rate, wall=time.perf_counter() - started)
+        stepped = result is not None and result.outcome.applied
+        counts = self._counts(window)
+        self.cursor = self.cursor.advance(epoch=self._epoch_after(window), stepped=stepped, **counts)
+        if _due(update + 1, self.job.spec.logging.logging_steps) or update + 1 == self.job.sequence.total_updates:
+            extra = {"seconds": time.perf_counter() - started, "micro_steps": len(batches), "stepped": stepped, **self._insight.extra()}
+            record = self._log.write(window, plan, result, counts, extra)
+            self._insight.observe(record, window.sample_ids)
+            self._log.write_rank(update + 1, batches, result, parts if self.job.spec.logging.log_samples else None)
 
-    def _batches(self, window: UpdateWindow) -> list[MicroBatch]:
-        lengths = self.job.train.lengths[window.sample_ids]
-        ranks = self.engine.ranks
+    def _plan(self, window: UpdateWindow) -> Update:
+        spec = self.job.spec
+        # The schedule counts steps: an update that was skipped or empty does not use up learning rate.
+        factor = learning_rate_factor(spec.schedule, self.cursor.steps_taken, self.job.sequence.total_updates)
+        return Update(
+            weight_sum=float(self.job.train.weight_sums[window.sample_ids].sum()),
+            learning_rate=spec.optimizer.learning_rate * factor,
+            adapters=self._adapters,
+            clip_groups=self._clip_groups,
+            check_count=window.update == self._first_update,
+        )
+
+    def _train(self, window: UpdateWindow, batches: list[MicroBatch], parts: list[npt.NDArray[np.int64]], plan: Update) -> UpdateResult:
+        engine = self.engine
+        watch = GradientWatch(engine.module) if window.update == self._first_update else None
+
+        def before_step() -> None:
+            if watch is not None:
+                watch.require_all(engine.ranks)
+            self._saver.before_step()
+            self._insight.before_step(window.update + 1)
+
+        result = run_update(engine, batches, plan, before_step=before_step)
+        if result.outcome.applied:
+            self._rule.applied()
+            return result
+        why = explain(engine, result, [part.tolist() for part in parts])
+        if engine.ranks.is_first:
+            name = "overflow" if why.is_overflow else "failed_update"
+            record_event(self.job.run_dir, name, update=window.update + 1, reason=why.reason, micro_steps=list(why.culprits), loss_scale=engine.loss_scale())
+        self._rule.refused(why, engine.loss_scale())
+        return result
+
+    def _micro_steps(self, window: UpdateWindow) -> tuple[list[npt.NDArray[np.int64]], list[MicroBatch]]:
+        """This rank's samples of the update by micro-step, and what is computed of them."""
+        train, layout, ranks = self.job.train, self.job.layout, self.engine.ranks
         dealt = deal(
-            lengths,
+            train.lengths[window.sample_ids],
             world_size=ranks.world_size,
-            micro_batch_tokens=self.job.spec.batch.micro_batch_tokens,
-            attention_share=self.job.attention_share,
+            micro_batch_tokens=layout.micro_batch_tokens,
+            attention_share=layout.attention_share,
+            layout=layout.layout,
         )
-        self._mine = [window.sample_ids[part] for part in dealt.parts[ranks.rank]]
-        return [collate([self.job.train.sample(int(sample)) for sample in part]) for part in self._mine]
+        parts = [window.sample_ids[part] for part in dealt.parts[ranks.rank]]
+        return parts, [collate([train.sample(int(sample)) for sample in part], layout.layout) for part in parts]
 
-    def _log(self, window: UpdateWindow, batches: list[MicroBatch], result: UpdateResult | None, *, rate: float, wall: float) -> None:
-        spec, done = self.job.spec, window.update + 1
-        if not _due(done, spec.logging.logging_steps) and done != self.job.sequence.total_updates:
-            return
-        tokens = int(self.job.train.lengths[window.sample_ids].sum())
-        supervised = int(self.job.train.supervised[window.sample_ids].sum())
-        seconds = asdict(result.seconds) if result else {}
-        if self._metrics is not None:
-            record = {
-                "update": done,
-                "total_updates": self.job.sequence.total_updates,
-                "epoch": round(window.epoch_progress, 4),
-                "loss": result.loss if result else None,
-                "grad_norm": result.grad_norm if result else None,
-                "learning_rate": rate,
-                "samples": len(window.sample_ids),
-                "supervised_tokens": supervised,
-                "tokens": tokens,
-                "tokens_per_s": tokens / wall,
-                "supervised_tokens_per_s": supervised / wall,
-                "seconds": wall,
-                "seconds_data": seconds.get("data"),
-                "seconds_forward": seconds.get("forward"),
-                "seconds_backward": seconds.get("backward"),
-                "seconds_step": seconds.get("step"),
-                "micro_steps": len(batches),
-                "peak_memory_bytes": peak_memory_bytes(),
-            }
-            self._metrics.write(record)
-            emit("update", **record)
-        mine = {"update": done, "tokens": sum(batch.tokens for batch in batches), "micro_steps": len(batches)}
-        mine |= {"peak_memory_bytes": peak_memory_bytes(), **seconds}
-        if spec.logging.log_samples:
-            mine["samples"] = [part.tolist() for part in self._mine]
-        self._rank_metrics.write(mine)
+    def _counts(self, window: UpdateWindow) -> dict[str, int]:
+        train, ids = self.job.train, window.sample_ids
+        return {"samples": len(ids), "supervised_tokens": int(train.supervised[ids].sum()), "tokens": int(train.lengths[ids].sum())}
 
-    def _evaluate(self) -> None:
-        if self.job.eval is None:
-            return
-        scored = evaluate(
-            self.engine, self.job.eval, micro_batch_tokens=self.job.spec.batch.micro_batch_tokens, attention_share=self.job.attention_share
-        )
-        if self.engine.ranks.is_first:
-            perplexity = scored.perplexity if scored.perplexity != float("inf") else None
-            record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, loss=scored.loss, tokens=scored.tokens, perplexity=perplexity)
+    def _epoch_after(self, window: UpdateWindow) -> int:
+        after = window.update + 1
+        return self.job.sequence.window(after).epoch if after < self.job.sequence.total_updates else window.epoch
+
+    def _evaluate(self) -> bool:
+        """Scores every set; True when the metric of the best model went down."""
+        losses: dict[str, float] = {}
+        for name, samples in self.job.held_out.items():
+            scored = evaluate(self.engine, samples, self.job.layout)
+            losses[f"{name}/loss"] = scored.loss
+            losses.setdefault("loss", scored.loss)
+            if self.engine.ranks.is_first:
+                fields: dict[str, Any] = {"set": name, "loss": scored.loss, "tokens": scored.tokens}
+                fields["perplexity"] = scored.perplexity if scored.perplexity != float("inf") else None
+                record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **fields)
+        self._metric = losses.get(self.job.spec.checkpoint.metric_for_best_model)
+        if self._metric is None or not (self._best is None or self._metric < self._best):
+            return False
+        self._best = self._metric
+        return self.cursor.next_update > 0
 
     def _save(self) -> None:
-        if self._saved_update == self.cursor.next_update:
-            return
         if self.engine.ranks.is_first:
             emit("progress", stage="save", done=self.cursor.next_update, total=self.job.sequence.total_updates, text="saving a checkpoint")
-        path = save_checkpoint(self.engine, self.job.run_dir.checkpoints, cursor=self.cursor, spec=self.job.spec, base=self.job.base)
-        self._saved_update = self.cursor.next_update
-        if self.engine.ranks.is_first:
-            record_event(self.job.run_dir, "checkpoint", update=self.cursor.next_update, path=path.name)
+        self._tell(self._saver.begin(self.cursor, self._metric))
+
+    def _tell(self, outcome: SaveOutcome | None) -> None:
+        if outcome is None or not self.engine.ranks.is_first:
+            return
+        if outcome.path is None:
+            record_event(self.job.run_dir, "save_failed", update=outcome.update, rank=outcome.rank, reason=outcome.reason)
+            what = f"the checkpoint after update {outcome.update} was not saved: {outcome.reason}"
+            emit("note", text=f"{what}; earlier ones are untouched, and it is tried again")
+        else:
+            record_event(self.job.run_dir, "checkpoint", update=outcome.update, path=outcome.path.name)
 
 
 def _due(done: int, every: int) -> bool:

@@ -1,6 +1,6 @@
-"""The sum of token losses of one row, with logits computed at supervised positions only.
+"""The sum of token losses of one micro-step, with logits computed at supervised positions only.
 
-Axes: K supervised positions, V vocabulary.
+Axes: B rows, C columns with logits, K supervised positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,34 +12,47 @@ from ftcore.batch.collate import MicroBatch
 
 
 def supervised_logits(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Logits [K, V] at the row's supervised positions, in the model's type."""
+    """Logits [K, V] at the micro-step's supervised positions, in the model's type; one arbitrary position when there is none."""
     output = model(
-        input_ids=batch.input_ids_1T,
-        position_ids=batch.position_ids_1T,
-        logits_to_keep=batch.keep_K,
+        input_ids=batch.input_ids_BT,
+        position_ids=batch.position_ids_BT,
+        logits_to_keep=batch.keep_C,
         use_cache=False,
-        **_segments(model, batch),
+        **_boundaries(model, batch),
     )
-    return output.logits[0]
+    if batch.pick_K is None:
+        return output.logits[0]
+    logits_RV = output.logits.flatten(0, 1)
+    return logits_RV[batch.pick_K] if len(batch.pick_K) else logits_RV[:1]
+
+
+def token_losses(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
+    """-log p(token) [K] of each supervised token, fp32, unweighted, in the order of `targets_K`."""
+    return F.cross_entropy(supervised_logits(model, batch).float(), batch.targets_K, reduction="none")
 
 
 def token_loss_sum(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Sum over the row's supervised tokens of -log p(token), a scalar in fp32.
+    """Sum over the micro-step's supervised tokens of weight · -log p(token), a scalar in fp32.
 
-    A row without supervised tokens gives 0 with a gradient of 0 for every parameter that a loss would
+    A micro-step without supervised tokens gives 0 with a gradient of 0 for every parameter that a loss would
     reach, so that its rank takes part in every collective.
     """
     logits_KV = supervised_logits(model, batch).float()
     if batch.supervised_tokens == 0:
         return logits_KV.sum() * 0.0
-    return F.cross_entropy(logits_KV, batch.targets_K, reduction="sum")
+    if batch.weights_K is None:
+        return F.cross_entropy(logits_KV, batch.targets_K, reduction="sum")
+    return (F.cross_entropy(logits_KV, batch.targets_K, reduction="none") * batch.weights_K).sum()
 
 
-def _segments(model: torch.nn.Module, batch: MicroBatch) -> dict[str, object]:
+def _boundaries(model: torch.nn.Module, batch: MicroBatch) -> dict[str, object]:
+    """What tells the attention which positions belong together."""
+    if batch.attention_mask_BT is not None:
+        return {"attention_mask": batch.attention_mask_BT}
     config = getattr(model, "module", model).config  # a DeepSpeed engine's own `config` is not the model's
     if not str(config._attn_implementation).startswith("flash_attention"):
         return {"segment_lengths": batch.segment_lengths}
     lengths = torch.tensor((0, *batch.segment_lengths), dtype=torch.int32)
-    boundaries = lengths.cumsum(0, dtype=torch.int32).to(batch.input_ids_1T.device)
+    boundaries = lengths.cumsum(0, dtype=torch.int32).to(batch.input_ids_BT.device)
     longest = max(batch.segment_lengths)
     return {"cu_seq_lens_q": boundaries, "cu_seq_lens_k": boundaries, "max_length_q": longest, "max_length_k": longest}

@@ -1,17 +1,26 @@
-"""One update: every micro-step's forward and weighted backward, then one optimizer step."""
+"""One update: every micro-step's forward and weighted backward, then one optimizer step.
+
+Nothing here waits for the device or talks to other ranks but the engine itself and, at the first update of a run, the check of the counts.
+"""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import torch
 
 from ftcore.batch.collate import MicroBatch
 from ftcore.dist import sum_over_ranks
-from ftcore.engine import Engine
+from ftcore.engine import Engine, StepOutcome
+from ftcore.engine_grads import group_norms, scale_gradients_
+from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
 from ftcore.train.loss import token_loss_sum
+
+WEIGHT_TOLERANCE = 1e-6
+"""Relative: sums of float32 weights in another order."""
 
 
 @dataclass(slots=True)
@@ -24,67 +33,87 @@ class PhaseSeconds:
     step: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What one update needs beside its micro-steps, the same on every rank."""
+
+    weight_sum: float
+    """Sum of the weights of its supervised tokens over all ranks: their number where no message has a weight of its own."""
+    learning_rate: float
+    adapters: tuple[str, ...] = ()
+    """Adapters that are each trained on every micro-step; empty: the model as it is."""
+    clip_groups: ClipGroups | None = None
+    """Norms clipped apart; None: DeepSpeed clips the global norm."""
+    check_count: bool = False
+    """Prove that the ranks together hold the labels that the plan counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipGroups:
+    """Which parameters share a norm, and what it is clipped to."""
+
+    group_of: dict[str, int]
+    """Parameter -> number of its group."""
+    limits: tuple[float, ...]
+    """By group; 0 never clips."""
+
+
 @dataclass(slots=True)
 class UpdateResult:
-    """What one update did, the same on every rank but for `seconds`."""
+    """What one update did; `loss_sums` is this rank's part, the rest is the same on every rank but for `seconds`."""
 
-    loss: float
-    """Sum of token losses over the update divided by its supervised tokens."""
-    grad_norm: float
-    """Global, before clipping."""
+    outcome: StepOutcome
+    loss_sums: torch.Tensor
+    """fp32 [micro-steps, adapters or 1]: weighted token losses of this rank's micro-steps, on its device."""
+    group_norms: list[float] = field(default_factory=list)
+    """Norms before clipping, by clip group."""
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
 
 
-def run_update(engine: Engine, batches: Sequence[MicroBatch], *, supervised_tokens: int, learning_rate: float, check_count: bool) -> UpdateResult:
-    """Trains one update of `supervised_tokens` over all ranks; `batches` are this rank's, as many as on every rank.
+def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *, before_step: Callable[[], None] = lambda: None) -> UpdateResult:
+    """Trains one update; `batches` are this rank's micro-steps, as many as on every rank. `before_step` is called once the last gradient is there.
 
-    Raises TrainingError, on every rank and before the optimizer step, when the loss is not finite, and,
-    with `check_count`, when the ranks together hold another number of labels than the plan says. After a
-    gradient that is not finite the parameters are unchanged.
+    Raises TrainingError, on every rank and before the optimizer step, when the count is checked and wrong.
+    A loss or gradient that is not finite leaves the parameters as they were: `outcome.applied` says so.
     """
-    ranks, seconds = engine.ranks, PhaseSeconds()
-    weight = ranks.world_size / supervised_tokens
-    loss_sum, labels = 0.0, 0
+    if update.check_count:
+        _check_count(engine, batches, update.weight_sum)
+    seconds = PhaseSeconds()
+    weight = engine.ranks.world_size / update.weight_sum
+    losses: list[torch.Tensor] = []
+    passes = [(batch, adapter) for batch in batches for adapter in update.adapters or ("",)]
     clock = time.perf_counter()
-    engine.begin_update(len(batches))
-    for index, held in enumerate(batches):
-        batch = held.to(ranks.device)
-        loss = token_loss_sum(engine.deepspeed, batch)
+    engine.begin_update(len(passes))
+    for index, (held, adapter) in enumerate(passes):
+        if adapter:
+            activate(engine.module, adapter)
+        loss = token_loss_sum(engine.deepspeed, held.to(engine.ranks.device))
         clock = _charge(seconds, "forward", clock)
-        engine.backward(loss, weight=weight, last=index == len(batches) - 1)
-        loss_sum += float(loss.detach())
-        labels += batch.supervised_tokens
+        engine.backward(loss, weight=weight, last=index == len(passes) - 1)
+        losses.append(loss.detach())
         clock = _charge(seconds, "backward", clock)
     engine.end_backwards()
-    total, counted = sum_over_ranks([loss_sum, labels], ranks)
-    if check_count and int(counted) != supervised_tokens:
-        found = f"the ranks hold {int(counted)} supervised tokens, the plan says {supervised_tokens}"
-        raise TrainingError(found, where="update", fix="delete the data cache and run again; then report it")
-    if not math.isfinite(total):
-        fix = "lower optimizer.learning_rate or look at the samples named in events.jsonl"
-        raise TrainingError(f"the loss is {total}; no parameter was changed", where="loss", fix=fix)
-    norm = _checked_step(engine, learning_rate)
+    before_step()
+    norms = _clip_by_group(engine, update.clip_groups) if update.clip_groups is not None else []
+    outcome = engine.step(update.learning_rate)
     _charge(seconds, "step", clock)
-    return UpdateResult(loss=total / supervised_tokens, grad_norm=norm, seconds=seconds)
+    return UpdateResult(outcome, torch.stack(losses).view(len(batches), -1), norms, seconds)
 
 
-def _checked_step(engine: Engine, learning_rate: float) -> float:
-    before = engine.gradient_norm_before_step()
-    if before is not None:
-        _require_finite(before)
-    after = engine.step(learning_rate)
-    norm = after if before is None else before
-    _require_finite(norm)
-    return norm
+def _check_count(engine: Engine, batches: Sequence[MicroBatch], planned: float) -> None:
+    mine = sum(batch.supervised_tokens if batch.weights_K is None else float(batch.weights_K.sum(dtype=torch.float64)) for batch in batches)
+    [counted] = sum_over_ranks([mine], engine.ranks)
+    if abs(counted - planned) > WEIGHT_TOLERANCE * planned:
+        found = f"the ranks hold {counted:g} supervised tokens, the plan says {planned:g}"
+        raise TrainingError(found, where="update", fix="delete the data cache and run again; then report it")
 
 
-def _require_finite(norm: float) -> None:
-    if not math.isfinite(norm):
-        raise TrainingError(
-            f"the gradient norm is {norm}; the step was not taken and no parameter was changed",
-            where="gradient",
-            fix="lower optimizer.learning_rate, use precision fp32, or look at the samples named in events.jsonl",
-        )
+def _clip_by_group(engine: Engine, groups: ClipGroups) -> list[float]:
+    """Scales down the gradients of each group whose norm is over its limit; returns the norms before."""
+    norms = group_norms(engine, groups.group_of)
+    factors = [limit / (norm + 1e-6) if limit and norm > limit else 1.0 for norm, limit in zip(norms, groups.limits, strict=True)]
+    scale_gradients_(engine, lambda name: factors[groups.group_of[name]] if name in groups.group_of else 1.0)
+    return norms
 
 
 def _charge(seconds: PhaseSeconds, phase: str, since: float) -> float:

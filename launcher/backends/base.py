@@ -29,6 +29,8 @@ class Launch:
     """argv of what writes RUN/model after training; None: nothing does."""
     trains: bool = True
     """False: ends after the preparation, before a rank starts."""
+    advice: str = ""
+    """How to go on after a bad end; empty: by a resume."""
 
 
 class Backend(Protocol):

@@ -46,7 +46,7 @@ class LocalBackend:
         for note in rendezvous_notes(launch.environment) if launch.trains else ():
             progress.line(note)
         with stop_signals() as stop:
-            steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: resume_advice(run_dir, command))
+            steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: launch.advice or resume_advice(run_dir, command))
             steps.run("the preparation", "prepare.log", launch.prepare)
             if launch.trains:
                 steps.run_ranks(launch)

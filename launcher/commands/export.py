@@ -1,4 +1,4 @@
-"""`ftlaunch export RUN --to DIR`: write a run's newest checkpoint in Hugging Face's format."""
+"""`ftlaunch export RUN --to DIR`: write one of a run's checkpoints in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class ExportOptions:
     run: Path
     to: Path
     form: str
+    best: bool
+    update: int | None
 
 
 class ExportCommand(click.Command):
@@ -29,7 +31,7 @@ class ExportCommand(click.Command):
 command = ExportCommand(
     "export",
     short_help="Write a run's model in Hugging Face's format.",
-    help="Write the newest whole checkpoint of RUN as a folder that from_pretrained reads, and check it by loading it back.",
+    help="Write a checkpoint of RUN as a folder that from_pretrained reads, and check it by loading it back.",
     params=[
         click.Argument(["run"], type=click.Path(path_type=Path)),
         click.Option(["--to"], type=click.Path(path_type=Path), required=True, help="The folder to write; new, empty, or an earlier export."),
@@ -40,6 +42,8 @@ command = ExportCommand(
             show_default=True,
             help="adapter: LoRA weights alone; merged: LoRA merged into the base; hf: a full model. auto: adapter for a LoRA run, else hf.",
         ),
+        click.Option(["--best"], is_flag=True, help="Take the checkpoint with the lowest checkpoint.metric_for_best_model."),
+        click.Option(["--update"], type=click.IntRange(0), metavar="N", help="Take the checkpoint after N updates. Default: the newest whole one."),
     ],
 )
 
@@ -51,8 +55,11 @@ def run(given: ExportOptions) -> None:
     from launcher.launching import export_run
     from launcher.run_folder import find_run
 
+    if given.best and given.update is not None:
+        raise click.UsageError("--best and --update are both given: each names a checkpoint")
     run_dir = find_run(given.run)
-    argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form)
+    which = ("--best",) if given.best else ("--update", str(given.update)) if given.update is not None else ()
+    argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form, *which)
     export_run(run_dir, argv)
     with contextlib.suppress(OSError):
         click.echo(f"exported to {given.to}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ command = LaunchCommand(
         click.Option(["--include", "-i"], default="", metavar=_FILTER_FORM, help="Use only these hosts and slots of the hostfile."),
         click.Option(["--exclude", "-e"], default="", metavar=_FILTER_FORM, help="Use all hosts and slots of the hostfile but these."),
         click.Option(["--env-file"], type=_FILE, help="NAME=VALUE lines for the environment of the run's processes."),
-        click.Option(["--resume"], type=_FOLDER, metavar="RUN", help="Go on with the run in this folder."),
+        click.Option(["--resume"], type=_FOLDER, metavar="RUN", help="Go on with the run in this folder; --hosts, --zero, -i, -e may change where and how."),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),
@@ -115,23 +115,20 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
 
 
 def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
-    from launcher.launching import check_hosts, start_again
+    from launcher.launching import start_again
     from launcher.run_folder import find_run
-    from launcher.unchanged import load_unchanged
+    from launcher.spec_source import Options
 
     refused = changed_by(given)
     if refused:
         raise click.UsageError(f"--resume goes on with a run as it is; {', '.join(refused)} would change it: start a new run for that")
     run_dir = find_run(run_path)
-    resolved = load_unchanged(run_dir)
-    say(f"spec: {run_path / run_dir.resolved.name}, as the run was started")
-    check_hosts(resolved.hosts, manner)
-    start_again(run_dir, resolved, manner)
+    sets = given.sets + given.assignments
+    options = Options(hosts=given.hosts, zero_stage=given.zero, sets=sets, include=given.include, exclude=given.exclude)
+    say(f"spec: {run_path / run_dir.resolved.name}, as the run was started{'' if options == Options() else ', with what the options change'}")
+    start_again(run_dir, options, manner)
 
 
 def changed_by(given: LaunchOptions) -> list[str]:
-    """The options given that would make another run of it."""
-    free = {"resume", "dry_run", "no_export", "env_file"}
-    names = {"sets": "--set", "assignments": "KEY=VALUE"}
-    held = [field.name for field in fields(given) if field.name not in free and getattr(given, field.name) not in (None, "", ())]
-    return [names.get(name, f"--{name}") for name in held]
+    """The options given that make no sense for a run that is there."""
+    return [f"--{name}" for name in ("spec", "output") if getattr(given, name) is not None]

@@ -85,3 +85,35 @@ def test_resume_after_kill_is_bit_equal(moment: str, unbroken: Path, cli: Cli) -
     assert consumed(run) == consumed(unbroken)
     losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (run, unbroken)]
     assert losses[0] == losses[1]
+
+
+def ids_by_update(run: Path) -> dict[int, list[int]]:
+    """Update -> the ids of its samples over all ranks, sorted."""
+    ids: dict[int, list[int]] = {}
+    for path in (run / "metrics").glob("rank_*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            ids.setdefault(line["update"], []).extend(sample for part in line["samples"] for sample in part)
+    return {update: sorted(held) for update, held in ids.items()}
+
+
+def test_going_on_with_other_ranks_and_stages(unbroken: Path, cli: Cli) -> None:
+    """2 ranks, killed; 1 rank in stage 1, killed; 4 ranks in stage 3: same samples, same losses, same learning rates."""
+    run = cli.folder / "run"
+    for options, update in (((*OPTIONS, "-o", "run"), 5), (("--resume", "run", "--zero", "1", "cluster.slots=1"), 8)):
+        launcher = psutil.Popen([cli.program, *options], cwd=cli.folder, env=cli.environment)
+        kill_all(launcher, lambda update=update: metrics_lines(run) >= update and (run / "checkpoints" / f"update_{update - update % 3:08d}").is_dir())
+    (cli.folder / "four").write_text("localhost slots=4\n")
+    refused = cli.run("--resume", "run", "train.max_steps=99", "--zero", "3")
+    assert refused.returncode == 2 and "the learning rate of every update depends on the length of the run" in refused.stderr
+    last = cli.run("--resume", "run", "--zero", "3", "--hosts", "four", "--no-export")
+    assert last.returncode == 0, last.stderr
+    assert "resumed with:" in last.stdout and "world_size 1 -> 4" in last.stdout and "zero.stage 1 -> 3" in last.stdout
+    lines = [[json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (run, unbroken)]
+    assert [line["loss"] for line in lines[0]] == pytest.approx([line["loss"] for line in lines[1]], rel=1e-5)
+    assert [line["learning_rate"] for line in lines[0]] == [line["learning_rate"] for line in lines[1]]
+    mine, whole = ids_by_update(run), ids_by_update(unbroken)
+    # Lines of ranks that the run no longer has hold nothing of what was done again.
+    assert {update: sorted(set(held)) for update, held in mine.items()} == whole
+    told = [event for event in map(json.loads, (run / "events.jsonl").read_text().splitlines()) if event["event"] == "resumed_with"]
+    assert [(event["world_size"], event["zero_stage"]) for event in told] == [(1, 1), (4, 3)]
+    assert json.loads((run / "resolved.attempt_1.json").read_text())["spec"]["zero"]["stage"] == 2 and (run / "ds_config.attempt_2.json").is_file()

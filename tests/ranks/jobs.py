@@ -55,7 +55,7 @@ def make_run(run: Path, spec: Spec, world_size: int) -> RunDir:
 def make_job(run_dir: RunDir, spec: Spec, source: ModelSource, samples: str) -> Job:
     train = SampleSet.open(samples)
     sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train)
-    return Job(spec=spec, run_dir=run_dir, train=train, eval=None, sequence=sequence, attention_share=ATTENTION_SHARE, base=source)
+    return Job(spec=spec, run_dir=run_dir, train=train, held_out={}, sequence=sequence, attention_share=ATTENTION_SHARE, base=source)
 
 
 def train_runs(rank: int, world_size: int, runs: list[tuple[str, Spec]], source: ModelSource, samples: str) -> list[TrainedRank]:

@@ -100,7 +100,7 @@ def export_and_score(rank: int, world_size: int, folder: str, to: str, form: str
         shapes = {name: list(value.shape) for name, value in load_file(Path(to) / "model.safetensors").items()}
     batch = probe(samples)
     with torch.no_grad():
-        logits = model.eval()(input_ids=batch.input_ids_1T, logits_to_keep=batch.keep_K).logits[0]
+        logits = model.eval()(input_ids=batch.input_ids_BT, logits_to_keep=batch.keep_C).logits[0]
     return logits, shapes
 
 

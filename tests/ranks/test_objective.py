@@ -19,7 +19,8 @@ from ftcore.engine_fields import MASTER
 from ftcore.spec.errors import TrainingError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import OptimizerSection
-from ftcore.train.step import run_update
+from ftcore.train.nonfinite import NonFiniteRule, explain
+from ftcore.train.step import Update, run_update
 from tests.ranks.jobs import make_run, whole_state
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec
@@ -73,8 +74,11 @@ def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float 
     engine.train()
     refused, loss, norm = "", 0.0, 0.0
     try:
-        result = run_update(engine, known_batches(rank), supervised_tokens=12, learning_rate=1.0, check_count=True)
-        loss, norm = result.loss, result.grad_norm
+        result = run_update(engine, known_batches(rank), Update(weight_sum=12, learning_rate=1.0, check_count=True))
+        [loss_sum] = dist.sum_over_ranks([float(result.loss_sums.sum())], ranks)
+        loss, norm = loss_sum / 12, float(result.outcome.grad_norm)
+        if not result.outcome.applied:
+            NonFiniteRule(spec.train).refused(explain(engine, result, [[0], [1]]), engine.loss_scale())
     except TrainingError as error:
         refused = str(error)
     x = whole_state(engine)[f"{MASTER}/x"].tolist()
@@ -96,7 +100,7 @@ def test_loss_case(stage: int, pool: RankPool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize(("poison", "reason"), [(math.nan, "the loss is nan; no parameter was changed"), (0.0, "the gradient norm is")])
+@pytest.mark.parametrize(("poison", "reason"), [(math.nan, "the loss is nan; the step was not taken and no parameter was changed"), (0.0, "the gradient norm is")])
 def test_what_is_not_finite_changes_nothing(stage: int, poison: float, reason: str, pool: RankPool, tmp_path: Path) -> None:
     """All ranks refuse, also the one whose own part was fine."""
     outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, poison, logs=tmp_path / "logs")
@@ -114,7 +118,7 @@ def wrong_count(rank: int, world_size: int, folder: str) -> str:
     model = TokenTable(LOSSES)
     engine = Engine(model, [{"params": list(model.parameters()), "weight_decay": 0.0}], run_dir.ds_config, ranks)
     try:
-        run_update(engine, known_batches(rank), supervised_tokens=13, learning_rate=1.0, check_count=True)
+        run_update(engine, known_batches(rank), Update(weight_sum=13, learning_rate=1.0, check_count=True))
     except TrainingError as error:
         return str(error)
     return ""

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from ftcore.checkpoint.layout import newest_first
+from ftcore.checkpoint.manifest import read_manifest
 from ftcore.data.prepared import ModelSource
 from ftcore.spec.sections import OptimizerSection, Spec
+from tests.ranks.engine_facts import allow_fp16
 from tests.ranks.jobs import TrainedRank, train_runs
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec, with_section
@@ -111,3 +114,24 @@ def test_resume_with_offload_is_bit_equal(stage: int, offloads: dict[str, str], 
     resumed = unbroken(pool, small, spec, 2, tmp_path / "resumed")
     assert_equal_state(resumed[0], whole[0])
     assert whole[0].losses == pytest.approx(plain[0].losses, rel=5e-3)
+
+
+def train_in_fp16(rank: int, world_size: int, runs: list[tuple[str, Spec]], source: ModelSource, samples: str) -> tuple[list[TrainedRank], dict[str, float]]:
+    """`train_runs` where DeepSpeed is told that this machine has fp16; with the loss scale of the run's newest checkpoint."""
+    allow_fp16()
+    trained = train_runs(rank, world_size, runs, source, samples)
+    newest = newest_first(Path(runs[0][0]) / "checkpoints")[0]
+    return trained, read_manifest(newest).loss_scale
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_resume_in_fp16_is_bit_equal(stage: int, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """The loss scale and its counters too."""
+    spec = with_section(make_spec(stage, updates=UPDATES, save_steps=SAVED), "model", dtype="float16")
+    spec = with_section(spec, "train", precision="fp16", on_nonfinite="skip", max_nonfinite_updates=UPDATES)
+    whole, scale = pool.run(train_in_fp16, 2, [(str(tmp_path / "whole"), spec)], *small, logs=tmp_path / "logs_1")[0]
+    copy_at(tmp_path / "whole", tmp_path / "resumed", SAVED)
+    resumed, scale_after = pool.run(train_in_fp16, 2, [(str(tmp_path / "resumed"), spec)], *small, logs=tmp_path / "logs_2")[0]
+    assert_equal_state(resumed[0], whole[0])
+    assert resumed[0].losses == whole[0].losses
+    assert scale == scale_after and scale["cur_iter"] == UPDATES

@@ -42,7 +42,11 @@ def section(path: Path | str, *, max_length: int = 1024, overlong: str = "drop",
 
 
 def made(name: str, tiny: ModelSource, cache: Path, *, max_length: int = 1024, overlong: str = "drop") -> PreparedSet:
-    return prepare_set("train", section(CASES / name, max_length=max_length, overlong=overlong), tiny, cache)
+    return prepared(section(CASES / name, max_length=max_length, overlong=overlong), tiny, cache)
+
+
+def prepared(data: DataSection, source: ModelSource, cache: Path) -> PreparedSet:
+    return prepare_set("data.train", data.train, data, source, cache)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,8 @@ def made(name: str, tiny: ModelSource, cache: Path, *, max_length: int = 1024, o
     ],
 )
 def test_case_files(name: str, samples: int, tiny: ModelSource, tmp_path: Path) -> None:
-    prepared = made(name, tiny, tmp_path)
-    assert (prepared.samples, prepared.rows, prepared.dropped) == (samples, samples, {})
+    kept = made(name, tiny, tmp_path)
+    assert (kept.samples, kept.rows, kept.dropped) == (samples, samples, {})
 
 
 @pytest.mark.parametrize(
@@ -87,8 +91,8 @@ def test_long_prompt_with_a_short_answer(overlong: str, reason: str, model: str,
     """C09: at 64 tokens nothing of the answer is left of 1 of 2 rows."""
     source = tiny if model == "tiny" else base_model(model)
     length = 64 if model != "tiny" else 100
-    prepared = made("long_prompt_short_answer.jsonl", source, tmp_path, max_length=length, overlong=overlong)
-    assert (prepared.samples, prepared.rows, prepared.dropped) == (1, 2, {reason: 1})
+    kept = made("long_prompt_short_answer.jsonl", source, tmp_path, max_length=length, overlong=overlong)
+    assert (kept.samples, kept.rows, kept.dropped) == (1, 2, {reason: 1})
 
 
 @pytest.mark.parametrize("overlong", ["drop", "truncate_right"])
@@ -108,16 +112,16 @@ def test_tokens_in_are_tokens_kept_and_dropped(overlong: str, tiny: ModelSource,
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": "p" * (7 * size % 60), "completion": "c" * size} for size in range(80)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    everything = prepare_set("train", section(path, form="prompt_completion"), tiny, tmp_path)
-    prepared = prepare_set("train", section(path, form="prompt_completion", max_length=40, overlong=overlong), tiny, tmp_path)
+    everything = prepared(section(path, form="prompt_completion"), tiny, tmp_path)
+    kept = prepared(section(path, form="prompt_completion", max_length=40, overlong=overlong), tiny, tmp_path)
     assert everything.tokens + everything.dropped_tokens == sum(len(row["prompt"]) + len(row["completion"]) + 1 for row in rows)
-    assert prepared.tokens + prepared.dropped_tokens == everything.tokens + everything.dropped_tokens
-    assert prepared.samples + sum(prepared.dropped.values()) == prepared.rows == 80
-    samples = SampleSet.open(prepared.arrow)
+    assert kept.tokens + kept.dropped_tokens == everything.tokens + everything.dropped_tokens
+    assert kept.samples + sum(kept.dropped.values()) == kept.rows == 80
+    samples = SampleSet.open(kept.arrow)
     assert samples.lengths.max() <= 40
     assert samples.supervised.min() >= 1
-    assert prepared.supervised_tokens == samples.supervised.sum()
-    assert (prepared.truncated > 0) == (overlong == "truncate_right")
+    assert kept.supervised_tokens == samples.supervised.sum()
+    assert (kept.truncated > 0) == (overlong == "truncate_right")
     assert set(samples.rows.tolist()) <= set(range(1, 81))
 
 
@@ -129,7 +133,7 @@ def test_template_that_refuses_rows_names_them_all(tiny: ModelSource, tmp_path: 
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"messages": [{"role": role, "content": "x"} for role in row]}) + "\n" for row in rows), encoding="utf-8")
     with pytest.raises(DataError) as caught:
-        prepare_set("train", section(path), replace(tiny, path=str(tmp_path / "model")), tmp_path)
+        prepared(section(path), replace(tiny, path=str(tmp_path / "model")), tmp_path)
     assert [(problem.line, problem.where) for problem in caught.value.problems] == [(2, "row 2"), (3, "row 3")]
     assert "(roles: system user assistant)" in str(caught.value)
 
@@ -185,10 +189,9 @@ def test_damaged_cache_is_made_anew(damage: str, tiny: ModelSource, tmp_path: Pa
 
 def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nfrom ftcore.data.build import prepare_set\nfrom ftcore.data.prepared import ModelSource\n"
-        "from tests.unit.test_build import section\n"
+        "from pathlib import Path\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.test_build import prepared, section\n"
         f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
-        f"print(prepare_set('train', section('builtin:extraction/eval'), source, Path({str(tmp_path)!r})))"
+        f"print(prepared(section('builtin:extraction/eval'), source, Path({str(tmp_path)!r})))"
     )
     started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=CASES.parents[2], text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=120)[0] for process in started]
@@ -218,19 +221,15 @@ def test_processes_only_for_very_many_rows() -> None:
     assert processes_for(10_000_000, 2) == 2
 
 
-def test_no_evaluation_data(tiny: ModelSource, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data.eval is not given"):
-        prepare_set("eval", section(CASES / "bom.jsonl"), tiny, tmp_path)
-
-
 def test_preparing_from_the_cache_imports_no_torch(tiny: ModelSource, tmp_path: Path) -> None:
-    prepared = made("bom.jsonl", tiny, tmp_path)
+    expected = made("bom.jsonl", tiny, tmp_path)
     program = (
         "import sys; from pathlib import Path; import ftcore.prepare\n"
         "from ftcore.data.build import prepare_set; from ftcore.data.prepared import ModelSource; from ftcore.spec.sections import DataSection, DataSet\n"
         f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
-        f"print(prepare_set('train', DataSection(train=DataSet(path={str(CASES / 'bom.jsonl')!r})), source, Path({str(tmp_path)!r})).fingerprint)\n"
+        f"data = DataSection(train=DataSet(path={str(CASES / 'bom.jsonl')!r}))\n"
+        f"print(prepare_set('data.train', data.train, data, source, Path({str(tmp_path)!r})).fingerprint)\n"
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules), 'heavy imports'"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CASES.parents[2], check=True)
-    assert done.stdout.strip() == prepared.fingerprint
+    assert done.stdout.strip() == expected.fingerprint

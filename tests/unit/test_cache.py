@@ -96,7 +96,7 @@ def test_other_layout(path: Path) -> None:
     stored = {**json.loads(batch.schema.metadata[METADATA]), "layout": 99}
     with pa.ipc.new_file(path, batch.schema.with_metadata({METADATA: json.dumps(stored)})) as writer:
         writer.write_batch(batch.replace_schema_metadata({METADATA: json.dumps(stored)}))
-    with pytest.raises(DataError, match="layout 99, this ftlaunch reads 1"):
+    with pytest.raises(DataError, match="layout 99, this ftlaunch reads 2"):
         SampleSet.open(path)
 
 

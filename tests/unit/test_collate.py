@@ -18,9 +18,9 @@ def sample(ids: list[int], *spans: tuple[int, int]) -> Sample:
 def test_joins() -> None:
     """E02: rows [1,2,3] and [4,5,6,7,8], everything supervised: six targets, 3 -> 4 is none of them."""
     batch = collate([sample([1, 2, 3], (0, 3)), sample([4, 5, 6, 7, 8], (0, 5))])
-    assert batch.position_ids_1T.tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]]
+    assert batch.position_ids_BT.tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]]
     assert batch.targets_K.tolist() == [2, 3, 5, 6, 7, 8]
-    assert batch.input_ids_1T[0, batch.keep_K].tolist() == [1, 2, 4, 5, 6, 7]
+    assert batch.input_ids_BT[0, batch.keep_C].tolist() == [1, 2, 4, 5, 6, 7]
     assert batch.segment_lengths == (3, 5)
     assert batch.supervised_tokens == 6
 
@@ -40,7 +40,7 @@ def test_several_spans() -> None:
 
 def test_filler() -> None:
     batch = collate([])
-    assert (batch.tokens, batch.supervised_tokens, batch.keep_K.tolist()) == (1, 0, [0])
+    assert (batch.tokens, batch.supervised_tokens, batch.keep_C.tolist()) == (1, 0, [0])
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def test_an_option_displaces_the_alternative_in_the_file() -> None:
     ("given", "key", "value"),
     [
         ("optimizer.learning_rate=1e-4", "optimizer.learning_rate", 1e-4),
-        ("train.gradient_checkpointing=true", "train.gradient_checkpointing", True),
+        ("train.gradient_checkpointing=true", "train.gradient_checkpointing", "full"),
         ("method.target_modules=[q_proj, v_proj]", "method.target_modules", ["q_proj", "v_proj"]),
         ("method.target_modules=q_proj", "method.target_modules", ["q_proj"]),
         ("model.revision='017'", "model.revision", "017"),

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: what was just written always, damaged ones aside (F04)."""
+"""Which checkpoints stay: what was just written always, damaged ones aside (F04, F07)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from ftcore.checkpoint.layout import broken, newest_first
 from ftcore.checkpoint.manifest import FileEntry, Manifest, read_manifest
-from ftcore.checkpoint.retention import KEPT_BROKEN, prune, set_aside, set_aside_newer
+from ftcore.checkpoint.retention import KEPT_BROKEN, best_of, prune, set_aside, set_aside_newer
 from ftcore.spec.errors import CheckpointError
 
 
-def make_folder(checkpoints: Path, name: str, *, update: int | None = None, files: int = 5) -> Path:
+def make_folder(checkpoints: Path, name: str, *, update: int | None = None, files: int = 5, metric: float | None = None) -> Path:
     """A checkpoint of one rank whose manifest is sound, unless it says another update or lists fewer files."""
     path = checkpoints / name
     path.mkdir()
@@ -29,6 +29,7 @@ def make_folder(checkpoints: Path, name: str, *, update: int | None = None, file
         parameters={"w": (2, 2)},
         versions={},
         files=tuple(FileEntry(path=file, bytes=0, sha256="") for file in listed),
+        metric=metric,
     ).write(path)
     return path
 
@@ -86,6 +87,45 @@ def test_only_the_last_damaged_ones_stay(tmp_path: Path) -> None:
     assert {path.name for path in prune(committed, keep=1)} == {"update_00000090.broken", "update_00000080.broken"}
     assert [path.name for path in broken(tmp_path)] == ["update_00000006.broken", "update_00000070.broken", "update_00000005.broken"]
     assert len(broken(tmp_path)) == KEPT_BROKEN
+
+
+def test_a_clock_that_went_backwards_decides_nothing(tmp_path: Path) -> None:
+    """Folders set aside before, when the clock stood in the year 2100; checkpoints older by time and newer by number."""
+    future = 4_102_444_800
+    for number in (1, 2, 3):
+        set_aside(make_folder(tmp_path, f"update_{number:08d}"))
+        os.utime(tmp_path / f"update_{number:08d}.broken", (future + number, future + number))
+    set_aside(make_folder(tmp_path, "update_00000004"))
+    assert [path.name for path in broken(tmp_path)] == [f"update_{number:08d}.broken" for number in (4, 3, 2, 1)]
+    older, newer, committed = (make_folder(tmp_path, f"update_{number:08d}") for number in (10, 20, 30))
+    os.utime(older, (future, future))
+    os.utime(committed, (1, 1))
+    removed = prune(committed, keep=2)
+    assert set(removed) == {older, tmp_path / "update_00000001.broken"} and newest_first(tmp_path) == [committed, newer]
+
+
+def test_the_best_one_is_never_removed(tmp_path: Path) -> None:
+    """The lowest metric, the earliest of equal ones; damaged, newer and unmeasured checkpoints don't count."""
+    metrics = {2: 3.0, 4: 1.0, 6: 1.0, 8: None, 10: 2.0, 12: 0.1, 14: 0.2}
+    folders = {update: make_folder(tmp_path, f"update_{update:08d}", metric=metric) for update, metric in metrics.items()}
+    (folders[12] / "manifest.json").write_text("{")
+    assert best_of(folders[10]) == folders[4] and best_of(folders[2]) == folders[2]
+    shutil.rmtree(folders[14])
+    prune(folders[10], keep=1, best=folders[4])
+    assert newest_first(tmp_path) == [folders[10], folders[4]]
+    assert best_of(make_folder(tmp_path, "update_00000099")) == folders[4]
+    shutil.rmtree(folders[4])
+    shutil.rmtree(folders[10])
+    assert best_of(tmp_path / "update_00000099") is None
+
+
+def test_deleting_what_is_gone_already_is_no_failure(tmp_path: Path) -> None:
+    """F07: another process deleted the same folder; one that stands half deleted is cleared."""
+    gone, committed = make_folder(tmp_path, "update_00000002"), make_folder(tmp_path, "update_00000004")
+    (tmp_path / "update_00000001.removed" / "rank_0").mkdir(parents=True)
+    gone.rename(tmp_path / "update_00000002.removed")
+    assert prune(committed, keep=1) == []
+    assert names(tmp_path) == {committed.name}
 
 
 def test_a_folder_that_cant_be_set_aside_stops_no_resume(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Hold a frozen base in 4 or 8 bits through bitsandbytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from transformers import BitsAndBytesConfig
+
+from ftcore.spec.errors import FtError
+from ftcore.spec.sections import MethodSection
+
+INTEGERS = (torch.uint8, torch.int8)
+"""How quantised weights are stored. DeepSpeed's casts pass integers by; floating storage would be cast, and ruined, by an engine of another type."""
+
+
+def quantisation(method: MethodSection, dtype: torch.dtype) -> BitsAndBytesConfig:
+    """How a qlora method's base is quantised; the 4-bit layers compute in `dtype`. Raises FtError without bitsandbytes."""
+    try:
+        import bitsandbytes  # noqa: F401  transformers would say less about what to install
+    except ImportError as error:
+        raise FtError(f"method qlora needs bitsandbytes: {error}", where="method.type", fix="pip install 'ftlaunch[quant]'") from error
+    if method.bits == 8:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=method.quant_type,
+        bnb_4bit_use_double_quant=method.double_quant,
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_quant_storage=torch.uint8,
+    )
+
+
+def keep_cpu_weights_in_place(base: torch.nn.Module) -> None:
+    """Turns off bitsandbytes' repacking of 4-bit weights in evaluation on CPUs with AVX512-BF16.
+
+    It swaps a weight's storage during a forward; under ZeRO-3 that storage is a gathered copy, and the weight is lost.
+    """
+    for module in base.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def quantised_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Name and parameter of every weight that is held in 4 or 8 bits."""
+    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.dtype in INTEGERS)

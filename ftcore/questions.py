@@ -1,0 +1,131 @@
+"""Held-out rows as questions: what a model is shown, and what the data answers. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftcore.data.cache import SampleSet
+from ftcore.data.fields import Conversation, Record, to_records
+from ftcore.data.problems import placed, stop_on
+from ftcore.data.records import load_bytes, parse_rows
+from ftcore.spec.errors import CheckpointError, DataError
+from ftcore.spec.resolved import build
+from ftcore.spec.run_dir import write_atomic
+from ftcore.spec.sections import DataSet
+
+TokenIds = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A conversation up to its last answer, or a prompt, and what follows in the data."""
+
+    row: int
+    """Row of the data file, from 1."""
+    messages: tuple[dict[str, Any], ...] = ()
+    """What the model is shown, for the chat template; empty where it is `prompt`."""
+    prompt: str = ""
+    """What the model is shown, as it is."""
+    expected: str
+    """What the data answers."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Offered to the chat template; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A question as the model reads it; one line of questions/SET.jsonl."""
+
+    question: Question
+    ids: TokenIds
+
+
+def read_questions(dataset: DataSet, rows: Collection[int], where: str) -> list[Question]:
+    """The rows of a data set with these numbers (from 1), in file order. `where` is the set's place in the spec.
+
+    Raises DataError when the file can't be read, and naming every row among them that does not end with an answer in text.
+    """
+    wanted = [row for row in parse_rows(load_bytes(dataset.path), dataset.path) if row.number in rows]
+    questions, problems = [], []
+    for record in to_records(wanted, dataset, where):
+        try:
+            questions.append(_question(record))
+        except DataError as error:
+            problems.extend(placed(error, file=dataset.path, row=record.row.number, line=record.row.line))
+    stop_on(problems, dataset.path)
+    return questions
+
+
+def _question(record: Record) -> Question:
+    row = record.row.number
+    if not isinstance(record, Conversation):
+        return Question(row=row, prompt=record.prompt, expected=record.completion)
+    last = record.messages[-1]
+    if last["role"] != "assistant" or not last.get("content"):
+        raise DataError(
+            "the row does not end with an assistant's text, so there is nothing to compare an answer with",
+            fix="end the row with an answer, or remove evaluation.metrics",
+        )
+    return Question(row=row, messages=tuple(record.messages[:-1]), expected=str(last["content"]), tools=tuple(record.tools or ()))
+
+
+def prompt_ids(tokenizer: Any, question: Question) -> TokenIds:
+    """The tokens of a question's messages by the chat template, up to where the answer begins."""
+    text = tokenizer.apply_chat_template(list(question.messages), tools=list(question.tools) or None, add_generation_prompt=True, tokenize=False)
+    return tuple(int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def make_prompts(tokenizer: Any, questions: Sequence[Question], samples: SampleSet) -> list[Prompt]:
+    """The questions as training showed them: messages by the chat template, a plain prompt as the tokens before its completion.
+
+    `samples` holds a sample for each question's row. Raises DataError naming every row whose prompt is empty.
+    """
+    by_row = {int(row): index for index, row in enumerate(samples.rows)}
+    prompts, empty = [], []
+    for question in questions:
+        if question.messages:
+            ids = prompt_ids(tokenizer, question)
+        else:
+            sample = samples.sample(by_row[question.row])
+            ids = tuple(int(token) for token in sample.ids[: int(sample.spans[0][0])])
+        prompts.append(Prompt(question=question, ids=ids))
+        empty += [] if ids else [question.row]
+    if empty:
+        shown = ", ".join(map(str, empty[:10]))
+        raise DataError(f"the prompt is empty, so there is nothing to answer: row {shown}", fix="write a prompt, or remove evaluation.metrics")
+    return prompts
+
+
+def stop_ids(tokenizer: Any, generation_stops: int | Sequence[int] | None, *, chat: bool) -> list[int]:
+    """The tokens that end an answer, where training taught the end: `generation_stops` (the model's own), the tokenizer's end of text,
+    and with `chat` what the chat template writes after an answer."""
+    stops = {tokenizer.eos_token_id, *(generation_stops if isinstance(generation_stops, list) else [generation_stops])}
+    if chat:
+        rendered = tokenizer.apply_chat_template([{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}], tokenize=False)
+        after = tokenizer(rendered.rpartition("answer")[2], add_special_tokens=False)["input_ids"]
+        if after and after[0] in tokenizer.added_tokens_decoder:
+            stops.add(after[0])
+    return sorted(stop for stop in stops if stop is not None)
+
+
+def longest_expected(tokenizer: Any, questions: Sequence[Question]) -> int:
+    """Tokens of the longest expected answer; 0 without questions."""
+    return max((len(tokenizer(question.expected, add_special_tokens=False)["input_ids"]) for question in questions), default=0)
+
+
+def write_prompts(path: Path, prompts: Sequence[Prompt]) -> None:
+    """A line for each prompt."""
+    write_atomic(path, "".join(json.dumps(dataclasses.asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts))
+
+
+def load_prompts(path: Path) -> list[Prompt]:
+    """Reads what `write_prompts` wrote. Raises CheckpointError when the file is missing or damaged."""
+    try:
+        return [build(Prompt, json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"can't read the questions: {error}", where=str(path), fix="start the evaluation again") from error

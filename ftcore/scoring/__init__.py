@@ -1,0 +1,1 @@
+"""Scores of generated answers, the result of an evaluation on disk, and the comparison of two results. Needs no torch."""

@@ -1,0 +1,81 @@
+"""What the diagnostics are told while a run trains, and where their findings go: metrics.jsonl, events.jsonl and the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ftcore.data.cache import SampleSet
+from ftcore.diagnostics.findings import Finding, Observation, RunFacts
+from ftcore.diagnostics.layer_norms import layer_gradient_norms
+from ftcore.diagnostics.loss_watch import LossWatch
+from ftcore.diagnostics.memory_watch import MemoryWatch
+from ftcore.diagnostics.rank_report import write_rank_hint
+from ftcore.engine import Engine
+from ftcore.metrics.writer import record_event
+from ftcore.spec.events import emit
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import Spec
+from ftcore.train.schedule import warmup_updates
+
+LONGEST_SAMPLES = 5
+"""Samples of an update that are named as the first to look at."""
+
+
+class Insight:
+    """Feeds the watches of one rank. Between logs it does nothing, but for the updates whose layer norms are wanted."""
+
+    def __init__(self, engine: Engine, spec: Spec, run_dir: RunDir, *, train: SampleSet, total_updates: int) -> None:
+        self._engine, self._spec, self._run_dir, self._train = engine, spec, run_dir, train
+        facts = RunFacts(
+            max_grad_norm=spec.optimizer.max_grad_norm,
+            learning_rate=spec.optimizer.learning_rate,
+            warmup_updates=warmup_updates(spec.schedule, total_updates),
+            total_updates=total_updates,
+            global_batch_size=spec.batch.global_batch_size or max(1, round((spec.batch.tokens_per_update or 0) / float(train.lengths.mean()))),
+        )
+        self._losses, self._memory = LossWatch(facts), MemoryWatch()
+        self._extra: dict[str, Any] = {}
+
+    def before_step(self, update: int) -> None:
+        """Between the last backward and the step of the update numbered from 1; every rank calls it, for one collective where norms are due."""
+        every = self._spec.logging.layer_grad_norm_steps
+        if every and update % every == 0:
+            self._extra["layer_grad_norms"] = layer_gradient_norms(self._engine)
+
+    def extra(self) -> dict[str, Any]:
+        """Fields for the update's line of metrics.jsonl, handed over once."""
+        extra, self._extra = self._extra, {}
+        scale = self._engine.loss_scale()
+        return extra if scale is None else {**extra, "loss_scale": scale}
+
+    def observe(self, record: dict[str, Any], sample_ids: npt.NDArray[np.int64]) -> None:
+        """A logged update; what is found goes to events.jsonl and the terminal."""
+        grown = self._memory.sample(int(record["update"]))
+        findings: list[Finding] = [grown] if grown is not None else []
+        if record["loss"] is not None and self._engine.ranks.is_first:
+            norm = float(record["grad_norm"]) if record["grad_norm"] is not None else float("nan")
+            limit = self._spec.optimizer.max_grad_norm
+            longest = sample_ids[np.argsort(-self._train.lengths[sample_ids], kind="stable")[:LONGEST_SAMPLES]]
+            findings = findings + self._losses.feed(
+                Observation(
+                    update=int(record["update"]),
+                    loss=float(record["loss"]),
+                    grad_norm=norm,
+                    learning_rate=float(record["learning_rate"]),
+                    clipped=bool(limit and norm > limit),
+                    loss_scale=record.get("loss_scale"),
+                    samples=tuple(int(sample) for sample in longest),
+                )
+            )
+        for finding in findings:
+            record_event(self._run_dir, "finding", rank=self._engine.ranks.rank, **finding.to_record())
+            emit("note", text=f"{finding.kind} at update {finding.update}: {finding.text()}")
+
+    def finish(self) -> None:
+        """After the last update; every rank calls it."""
+        if self._spec.method.type != "full":
+            for line in write_rank_hint(self._run_dir, self._engine):
+                emit("note", text=line)

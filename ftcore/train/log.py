@@ -1,0 +1,88 @@
+"""What is written down of an update: a line of metrics.jsonl (rank 0), one of metrics/rank_R.jsonl, and the launcher's progress line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy.typing as npt
+
+from ftcore.batch.collate import MicroBatch
+from ftcore.batch.window import UpdateWindow
+from ftcore.dist import Ranks, sum_over_ranks
+from ftcore.metrics.memory import peak_memory_bytes
+from ftcore.metrics.writer import MetricsWriter
+from ftcore.spec.events import emit
+from ftcore.spec.run_dir import RunDir
+from ftcore.train.step import Update, UpdateResult
+
+
+class UpdateLog:
+    """The metrics files of one rank."""
+
+    def __init__(self, run_dir: RunDir, ranks: Ranks, *, next_update: int, total_updates: int) -> None:
+        self._ranks, self._total = ranks, total_updates
+        self._metrics = MetricsWriter(run_dir.metrics, next_update=next_update) if ranks.is_first else None
+        self._rank_metrics = MetricsWriter(run_dir.rank_metrics(ranks.rank), next_update=next_update)
+
+    def write(self, window: UpdateWindow, update: Update, result: UpdateResult | None, counts: dict[str, int], extra: dict[str, Any]) -> dict[str, Any]:
+        """The update's line, equal on all ranks but for times; every rank calls it, for one collective.
+
+        `result` is None for an update that held nothing to learn from. `extra` is added to the line.
+        """
+        losses, norm = self._losses(update, result), _norm(result)
+        wall = float(extra["seconds"])
+        record = {
+            "update": window.update + 1,
+            "total_updates": self._total,
+            "epoch": round(window.epoch_progress, 4),
+            "loss": sum(losses.values()) / len(losses) if losses else None,
+            "grad_norm": norm,
+            "learning_rate": update.learning_rate,
+            **counts,
+            "tokens_per_s": counts["tokens"] / wall,
+            "supervised_tokens_per_s": counts["supervised_tokens"] / wall,
+            **{f"seconds_{phase}": value for phase, value in (asdict(result.seconds) if result else {}).items()},
+            "peak_memory_bytes": peak_memory_bytes(),
+            **extra,
+        }
+        if update.adapters:
+            record["losses"] = losses
+        if result is not None and result.group_norms:
+            record["group_norms"] = result.group_norms
+        record = {key: _json_number(value) for key, value in record.items()}
+        if self._metrics is not None:
+            self._metrics.write(record)
+            emit("update", **record)
+        return record
+
+    def write_rank(self, update: int, batches: list[MicroBatch], result: UpdateResult | None, samples: list[npt.NDArray[Any]] | None) -> None:
+        """This rank's own line; `samples` are the ids by micro-step, None to leave them out."""
+        mine = {"update": update, "tokens": sum(batch.tokens for batch in batches), "micro_steps": len(batches)}
+        mine |= {"peak_memory_bytes": peak_memory_bytes(), **(asdict(result.seconds) if result else {})}
+        if samples is not None:
+            mine["samples"] = [part.tolist() for part in samples]
+        self._rank_metrics.write(mine)
+
+    def _losses(self, update: Update, result: UpdateResult | None) -> dict[str, float]:
+        """Loss of the update by adapter (one without a name): its weighted token losses over all ranks / their weights."""
+        if result is None:
+            return {}
+        sums = sum_over_ranks(result.loss_sums.double().sum(dim=0).tolist(), self._ranks)
+        return {name: total / update.weight_sum for name, total in zip(update.adapters or ("",), sums, strict=True)}
+
+
+def _norm(result: UpdateResult | None) -> float | None:
+    """The global norm before clipping."""
+    if result is None:
+        return None
+    if result.group_norms:
+        return math.sqrt(sum(norm * norm for norm in result.group_norms))
+    norm = result.outcome.grad_norm
+    return None if norm is None else float(norm)
+
+
+def _json_number(value: Any) -> Any:
+    """NaN and infinities as text: JSON has no such numbers, and a line must stay readable by any reader."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,62 @@
+"""Rules between keys of a spec: what is evaluated, by what, and which checkpoint is the best one."""
+
+from __future__ import annotations
+
+import re
+
+from ftcore.spec.errors import Problem
+from ftcore.spec.names import nearest
+from ftcore.spec.sections import Spec
+from launcher.rule import Findings, Rule
+from launcher.spec_source import Draft
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _set_names(spec: Spec, draft: Draft) -> Findings:
+    for name in spec.data.eval_sets:
+        where = f"data.eval_sets.{name}"
+        if not _NAME.fullmatch(name):
+            yield Problem(what=f"'{name}' is no name of a set", where=where, fix="use letters, digits, _ and -")
+        if name == "eval" and spec.data.eval is not None:
+            yield Problem(what="the set of data.eval is called eval", where=where, fix="choose another name, or remove data.eval")
+
+
+def _keys_without_sets(spec: Spec, draft: Draft) -> Findings:
+    if spec.data.held_out:
+        return
+    for name in ("eval_steps", "eval_on_start", "metrics"):
+        if draft.given(f"evaluation.{name}"):
+            yield Problem(what=f"{name} is given, but there are no rows to evaluate on", where=f"evaluation.{name}", fix="add data.eval, or remove it")
+
+
+def _best(spec: Spec, draft: Draft) -> Findings:
+    wanted, where = spec.checkpoint.metric_for_best_model, "checkpoint.metric_for_best_model"
+    if not wanted:
+        return
+    if not spec.data.held_out:
+        yield Problem(what=f"{wanted} can't be measured: there are no rows to evaluate on", where=where, fix="add data.eval, or remove it")
+        return
+    known = ["loss", *(f"{name}/loss" for name in spec.data.held_out)]
+    if wanted not in known:
+        yield Problem(what=f"no evaluation gives {wanted}", where=where, fix=nearest(wanted, known))
+
+
+def _answers(spec: Spec, draft: Draft) -> Findings:
+    evaluation = spec.evaluation
+    if "regex" in evaluation.metrics and not evaluation.regex:
+        yield Problem(what="the metric regex needs a regular expression", where="evaluation.regex", fix="give one, or remove regex from evaluation.metrics")
+    if evaluation.regex and "regex" not in evaluation.metrics:
+        yield Problem(what="regex has no effect without the metric of that name", where="evaluation.regex", fix="add regex to evaluation.metrics, or remove it")
+    try:
+        re.compile(evaluation.regex)
+    except (re.error, RecursionError, OverflowError) as error:
+        yield Problem(what=f"it is no regular expression: {error}", where="evaluation.regex", fix="write it as Python's re does, in single quotes")
+
+
+EVALUATION_RULES = (
+    Rule(("data.eval", "data.eval_sets"), _set_names),
+    Rule(("data.eval", "data.eval_sets"), _keys_without_sets),
+    Rule(("data.eval", "data.eval_sets", "checkpoint.metric_for_best_model"), _best),
+    Rule(("evaluation.metrics", "evaluation.regex"), _answers),
+)

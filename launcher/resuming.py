@@ -1,0 +1,191 @@
+"""A run that goes on in another way: other hosts, another ZeRO stage, or values that don't change what is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ftcore.spec.document import Document, KeyPath, dotted
+from ftcore.spec.errors import ClusterError, Problem, SpecError
+from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.sections import BatchSection, CheckpointSection, EvaluationSection, LoggingSection, Spec, ZeroSection
+from launcher.filters import select
+from launcher.hostfile import read_hostfile
+from launcher.references import absolute
+from launcher.resolve import derived_coalescing
+from launcher.spec_source import Draft, Options, Place, put_over
+from launcher.validate import build_spec, find_problems
+
+FREE_KEYS = (
+    *("cluster.hosts", "cluster.slots", "zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
+    *("checkpoint.save_steps", "checkpoint.save_total_limit", "checkpoint.save_async", "evaluation.eval_steps"),
+)
+"""Keys that may change on a resume: neither the objective nor the order of the samples depends on them. All of `logging` may as well."""
+COALESCING = "zero.coalesce_grad_reduction"
+
+_FIX = "resume with another --zero or other hosts, or start a new run (-o)"
+"""What a spec can be mended by is no way out for a run that was started with it."""
+_REASONS = {
+    "train.max_steps": "the learning rate of every update depends on the length of the run",
+    "train.num_train_epochs": "the learning rate of every update depends on the length of the run",
+    "schedule": "the learning rate of every update depends on it",
+    "train.seed": "the order of the samples depends on it, and the position in it would mean other samples",
+    "data": "the position in the data would mean other samples",
+    "batch": "it decides which samples are an update",
+    "model": "the checkpoints belong to the model that the run was started with",
+    "method": "the checkpoints hold the parameters that the run was started with",
+    "optimizer": "the checkpoints hold this optimizer's state",
+    "zero": "only zero.stage may change",
+}
+"""Key or section -> why it stays as it is."""
+
+
+Section = TypeVar("Section", BatchSection, CheckpointSection, EvaluationSection, LoggingSection, ZeroSection)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    hosts: tuple[Host, ...]
+    attempt: int
+
+
+def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int) -> ResolvedSpec:
+    """The run's spec with the options of a resume in it, which will be its launch number `attempt`; `resolved` itself when they change nothing.
+
+    Raises SpecError with every problem of the new combination, or ClusterError when only the hostfile is wrong.
+    """
+    draft, chosen = _draft(resolved, options)
+    refused = _refused(options.sets)
+    hosts, host_problems = _hosts(resolved, draft, chosen, options)
+    world_size = sum(host.slots for host in hosts) or None
+    # A file that the profiler wrote in an earlier attempt is its own.
+    found = [problem for problem in find_problems(draft, world_size) if problem.where != "zero.overrides.flops_profiler.output_file"]
+    problems = [*refused, *(problem if problem.file in ("--set", "--hosts") else replace(problem, fix=_FIX) for problem in found)]
+    if problems:
+        raise SpecError([*problems, *host_problems])
+    if host_problems:
+        only_hostfile = all(problem.where not in ("--include", "--exclude") for problem in host_problems)
+        raise (ClusterError if only_hostfile else SpecError)(host_problems)
+    return _changed(resolved, draft, chosen, _Launch(hosts, attempt))
+
+
+def changes(before: ResolvedSpec, after: ResolvedSpec) -> dict[str, tuple[Any, Any]]:
+    """Key path -> (value before, value after), of all that differ; `world_size` is one of them."""
+    old, new = _values(before), _values(after)
+    return {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)}
+
+
+def _values(resolved: ResolvedSpec) -> dict[str, Any]:
+    values = {dotted(path): value for path, value in _leaves(_plain(resolved), ())}
+    hosts = ", ".join(f"{host.name}:{','.join(map(str, host.slot_ids)) or host.slots}" for host in resolved.hosts)
+    return {**values, "hosts": hosts, "world_size": resolved.world_size}
+
+
+def _plain(resolved: ResolvedSpec) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(resolved.spec)))
+    return plain
+
+
+def _leaves(data: dict[str, Any], above: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+    for key, value in data.items():
+        leaves += _leaves(value, (*above, key)) if isinstance(value, dict) and value else [((*above, key), value)]
+    return leaves
+
+
+def _draft(resolved: ResolvedSpec, options: Options) -> tuple[Draft, frozenset[str]]:
+    """What the user gave for the run, with the options of the resume over it; and the keys that those set."""
+    data: dict[str, Any] = {}
+    lines: dict[KeyPath, int] = {}
+    for path, value in _leaves(_plain(resolved), ()):
+        source = resolved.sources.get(dotted(path), "default")
+        if source in ("default", "derived") or value is None:
+            continue
+        home = data
+        for depth, part in enumerate(path[:-1], start=1):
+            home = home.setdefault(part, {})
+            lines[path[:depth]] = 0
+        home[path[-1]], lines[path] = value, 0
+    free = tuple(text for text in options.sets if _is_free(_key_of(text)))
+    draft = put_over(Document(data=data, lines=lines, problems=()), replace(options, sets=free), label="resolved.json", text="", origin="resolved.json")
+    places = {path: place if place.line is None else Place(resolved.sources.get(dotted(path), "resolved.json")) for path, place in draft.places.items()}
+    return replace(draft, places=places), frozenset(dotted(path) for path, place in draft.places.items() if place.line is None)
+
+
+def _key_of(text: str) -> str:
+    return ".".join(part.strip() for part in text.partition("=")[0].split("."))
+
+
+def _is_free(key: str) -> bool:
+    # What is no KEY=VALUE at all is refused where all options are read.
+    return "." not in key or key in FREE_KEYS or key.startswith("logging.")
+
+
+def _refused(sets: tuple[str, ...]) -> list[Problem]:
+    """A problem for each --set of a key that must stay as it is."""
+    problems = []
+    for key in (_key_of(text) for text in sets):
+        if _is_free(key):
+            continue
+        reason = _REASONS.get(key) or _REASONS.get(key.partition(".")[0]) or "a run goes on as it was started"
+        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, logging.*"
+        problems.append(Problem(what=f"{key} can't change when a run goes on: {reason}", where=key, fix=fix, file="--set"))
+    return problems
+
+
+def _hosts(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], options: Options) -> tuple[tuple[Host, ...], list[Problem]]:
+    """The hosts that the options name, else the run's own, through the filter; and what is wrong with them."""
+    section = draft.data.get("cluster", {})
+    named, slots = section.get("hosts", ""), section.get("slots")
+    names_hosts = "cluster.hosts" in chosen and isinstance(named, str) and named and "\0" not in named
+    names_slots = "cluster.slots" in chosen and type(slots) is int and slots > 0
+    try:
+        if names_hosts:
+            hosts = read_hostfile(Path(absolute(named)))
+        elif names_slots:
+            hosts = (Host(name="localhost", slots=slots),)
+        else:
+            hosts = resolved.hosts
+        return select(hosts, options.include, options.exclude), []
+    except (ClusterError, SpecError) as error:
+        return (), list(error.problems)
+
+
+def _changed(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], launch: _Launch) -> ResolvedSpec:
+    given, spec = build_spec(draft.data), resolved.spec
+    named = absolute(given.cluster.hosts) if given.cluster.hosts else ""
+    after = replace(
+        spec,
+        zero=_zero(spec, draft, chosen, given.zero),
+        cluster=replace(spec.cluster, hosts=named, slots=None if named else sum(host.slots for host in launch.hosts)),
+        batch=_with_chosen(spec.batch, given.batch, "batch", chosen),
+        evaluation=_with_chosen(spec.evaluation, given.evaluation, "evaluation", chosen),
+        checkpoint=_with_chosen(spec.checkpoint, given.checkpoint, "checkpoint", chosen),
+        logging=_with_chosen(spec.logging, given.logging, "logging", chosen),
+    )
+    new = replace(resolved, spec=after, hosts=launch.hosts)
+    differing = changes(resolved, new)
+    return replace(new, sources=_sources(resolved, draft, chosen, differing, launch.attempt)) if differing else resolved
+
+
+def _with_chosen(section: Section, given: Section, name: str, chosen: frozenset[str]) -> Section:
+    """The section with the fields of `given` that options of this resume set."""
+    fields = [field.name for field in dataclasses.fields(given) if f"{name}.{field.name}" in chosen]
+    return replace(section, **{field: getattr(given, field) for field in fields})
+
+
+def _zero(spec: Spec, draft: Draft, chosen: frozenset[str], given: ZeroSection) -> ZeroSection:
+    zero = _with_chosen(spec.zero, given, "zero", chosen)
+    # Derived before, or given before and taken back now (null): it follows from the stage.
+    return zero if draft.given(COALESCING) else replace(zero, coalesce_grad_reduction=derived_coalescing(zero, spec.method))
+
+
+def _sources(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], differing: dict[str, tuple[Any, Any]], attempt: int) -> dict[str, str]:
+    sources = {key: source for key, source in resolved.sources.items() if key not in differing}
+    for key, (_, value) in differing.items():
+        if value is not None and key not in ("hosts", "world_size"):
+            sources[key] = f"{draft.place(tuple(key.split('.')))} (resume, attempt {attempt})" if key in chosen else "derived"
+    return sources
