@@ -174,15 +174,17 @@ class ChatRenderer:
         Raises DataError when the ranges can't be told apart so: an answer adds none, another message adds some, or later ones take some away.
         """
         weights: list[float] = []
+        told_apart = True
         for index, message in enumerate(conversation.messages):
             if message["role"] != "assistant":
                 continue
             before = len(self._marked(conversation, conversation.messages[:index])[1]) if index else 0
             added = len(self._marked(conversation, conversation.messages[: index + 1])[1]) - before
-            if before != len(weights) or added < 1:
+            told_apart = before == len(weights) and added > 0
+            if not told_apart:
                 break
             weights += [conversation.weights.get(index, 1.0)] * added
-        if len(weights) != marked:
+        if not told_apart or len(weights) != marked:
             raise DataError(
                 f"the row has weights, and the template's {{% generation %}} markers don't tell its answers apart (roles: {conversation.roles})",
                 fix="use a template that marks every answer, whatever follows, or take weight and train out of the row",

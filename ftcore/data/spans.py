@@ -79,7 +79,7 @@ class Aligner:
         completion = pair.completion if pair.completion.endswith(self._eos) else pair.completion + self._eos
         start = len(pair.prompt)
         spans, weights = (((start, start + len(completion)),), (pair.weight,)) if pair.weight else ((), ())
-        return Rendered(text=pair.prompt + completion, spans=spans, weights=weights, cut=True, adds_bos=True)
+        return Rendered(text=pair.prompt + completion, spans=spans, weights=weights, cut=bool(spans), adds_bos=True)
 
     def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
         """Ids and supervised token ranges of each row, or why the row can't be tokenised exactly.

@@ -36,7 +36,7 @@ def test_counts(samples: SampleSet, tmp_path: Path) -> None:
         arrow="", samples=len(samples), rows=14, tokens=counts.tokens, supervised_tokens=22, dropped=counts.dropped, dropped_tokens=500, truncated=1
     )
     source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
-    plan = make_plan(resolved, samples, samples, Prepared(train=prepared_set, eval=None, model=source))
+    plan = make_plan(resolved, samples, {"eval": samples}, Prepared(train=prepared_set, eval={}, model=source))
     sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
     deals = [
         deal(samples.lengths[sequence.window(update).sample_ids], world_size=4, micro_batch_tokens=40, attention_share=plan.attention_share)
@@ -44,7 +44,7 @@ def test_counts(samples: SampleSet, tmp_path: Path) -> None:
     ]
     fillers = sum(1 for dealt in deals for parts in dealt.parts for part in parts if not len(part))
     assert (plan.total_updates, plan.world_size, plan.zero_stage, plan.rows, plan.samples) == (4, 4, 3, 14, 11)
-    assert (plan.tokens, plan.tokens_read, plan.supervised_tokens, plan.eval_supervised_tokens) == (180, 680, 22, 22)
+    assert (plan.tokens, plan.tokens_read, plan.supervised_tokens, plan.eval_supervised_tokens) == (180, 680, 22, {"eval": 22})
     assert (plan.micro_steps_min, plan.micro_steps_max) == (min(d.micro_steps for d in deals), max(d.micro_steps for d in deals))
     assert plan.filler_rows == plan.padding_tokens == fillers > 0
     assert plan.epochs == pytest.approx(2.0)

@@ -70,8 +70,7 @@ def test_prepare_process(cache: Path, tmp_path: Path) -> None:
     prepared = load_prepared(run_dir.prepared)
     assert prepared.to_json() == run_dir.prepared.read_text()
     assert (prepared.train.rows, prepared.train.samples) == (2000, 2000)
-    assert prepared.eval is not None
-    assert prepared.eval.samples == 100
+    assert {name: held_out.samples for name, held_out in prepared.eval.items()} == {"eval": 100}
     assert prepared.model.name == "builtin:tiny-llama"
     train = SampleSet.open(prepared.train.arrow)
     assert (len(train), train.fingerprint) == (2000, prepared.train.fingerprint)
@@ -79,7 +78,7 @@ def test_prepare_process(cache: Path, tmp_path: Path) -> None:
     assert "2,000" in run_dir.plan_txt.read_text()
     progress = [event for event in events if event["event"] == "progress"]
     assert {event["stage"] for event in progress} == {"prepare"}
-    assert {"train: tokenising", "eval: tokenising"} <= {event["text"] for event in progress}
+    assert {"data.train: tokenising", "data.eval: tokenising"} <= {event["text"] for event in progress}
     assert (progress[-1]["done"], progress[-1]["total"]) == (100, 100)
 
 
@@ -95,8 +94,8 @@ def test_mistakes_of_both_sets_at_once(cache: Path, tmp_path: Path) -> None:
 
 def test_no_evaluation(cache: Path) -> None:
     prepared = prepare(resolved(cache, str(CASES / "bom.jsonl"), None))
-    assert prepared.eval is None
-    assert Prepared(train=prepared.train, eval=None, model=prepared.model) == prepared
+    assert prepared.eval == {}
+    assert Prepared(train=prepared.train, eval={}, model=prepared.model) == prepared
 
 
 def test_samples_that_the_model_can_not_take(cache: Path, tmp_path: Path) -> None:
