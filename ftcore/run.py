@@ -9,7 +9,6 @@ from ftcore.batch.cursor import Cursor
 from ftcore.batch.plan import attention_share_of
 from ftcore.batch.window import UpdateSequence
 from ftcore.checkpoint.find import Search
-from ftcore.checkpoint.layout import broken, newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
 from ftcore.checkpoint.retention import set_aside_newer
 from ftcore.checkpoint.room import require_room
@@ -17,6 +16,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
+from ftcore.engine_state import require_carriable
 from ftcore.metrics.writer import record_event
 from ftcore.model.build import build_model
 from ftcore.model.groups import parameter_groups
@@ -41,6 +41,7 @@ def main(run_dir: RunDir) -> None:
     engine = build_engine(job, ranks)
     # After the model is made, which seeds every rank alike for an adapter's first values.
     seed_all(resolved.spec.train.seed, 0, ranks.rank)
+    require_carriable(engine)
     cursor = restore(engine, job)
     note = require_room(engine, run_dir.checkpoints, job.spec)
     if note and ranks.is_first:
@@ -101,10 +102,9 @@ def restore(engine: Engine, job: Job) -> Cursor:
 def _require_none_damaged(job: Job, search: Search) -> None:
     """Raises CheckpointError when checkpoints are there and none is whole: training from the beginning is the user's decision."""
     checkpoints = job.run_dir.checkpoints
-    aside = [f"{path.name}: set aside by an earlier resume" for path in broken(checkpoints)]
-    if newest_first(checkpoints) or aside:
+    if search.lost:
         raise CheckpointError(
-            f"no checkpoint is whole: {'; '.join([*search.skipped, *aside])}",
+            f"no checkpoint is whole: {'; '.join(search.lost)}",
             where=str(checkpoints),
             fix=f"put the damaged files back, or move {checkpoints} away to start again from update 0",
         )

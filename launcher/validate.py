@@ -20,7 +20,7 @@ from launcher.schema_check import Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
 
 SPEC_SCHEMA = Path(ftcore.spec.__file__).with_name("spec.schema.json")
-TEXT_OR_LIST = (("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32"), ("evaluation", "metrics"))
+TEXT_OR_LIST = (("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32"))
 """Keys where one text stands for a list of it."""
 
 

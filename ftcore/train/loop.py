@@ -201,6 +201,8 @@ class Trainer:
             emit("note", text=f"{what}; earlier ones are untouched, and it is tried again")
         else:
             record_event(self.job.run_dir, "checkpoint", update=outcome.update, path=outcome.path.name)
+            if outcome.reason:
+                record_event(self.job.run_dir, "note", text=f"{outcome.path.name} is saved, but the folder could not be tidied up: {outcome.reason}")
 
 
 def _due(done: int, every: int) -> bool:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ftcore.batch.collate import MicroBatch
+from ftcore.cross_entropy import cross_entropy_sum
 
 
 def supervised_logits(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
@@ -37,12 +38,10 @@ def token_loss_sum(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor:
     A micro-step without supervised tokens gives 0 with a gradient of 0 for every parameter that a loss would
     reach, so that its rank takes part in every collective.
     """
-    logits_KV = supervised_logits(model, batch).float()
+    logits_KV = supervised_logits(model, batch)
     if batch.supervised_tokens == 0:
-        return logits_KV.sum() * 0.0
-    if batch.weights_K is None:
-        return F.cross_entropy(logits_KV, batch.targets_K, reduction="sum")
-    return (F.cross_entropy(logits_KV, batch.targets_K, reduction="none") * batch.weights_K).sum()
+        return logits_KV.float().sum() * 0.0
+    return cross_entropy_sum(logits_KV, batch.targets_K, batch.weights_K)
 
 
 def _boundaries(model: torch.nn.Module, batch: MicroBatch) -> dict[str, object]:

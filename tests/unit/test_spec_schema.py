@@ -23,7 +23,7 @@ from launcher.validate import SPEC_SCHEMA, partial_spec
 SCHEMA = load_schema(SPEC_SCHEMA)
 _OF_SECTIONS = {"properties", "additionalProperties", "required", "items"}
 _ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages"}
-_TEXT_OR_BOOLEAN = {".train.gradient_checkpointing"}
+_OTHER_TYPES: dict[str, Any] = {".train.gradient_checkpointing": ["string", "boolean"], ".evaluation.metrics": "array"}
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 
 
@@ -46,7 +46,7 @@ def _agreement(kind: type, schema: dict[str, Any], path: str) -> Iterator[str]:
         yield f"{path}: required or additionalProperties"
     for name, hint in typing.get_type_hints(kind).items():
         rule, here = schema["properties"][name], f"{path}.{name}"
-        expected = ["string", "boolean"] if here in _TEXT_OR_BOOLEAN else _expected_type(hint)
+        expected = _OTHER_TYPES.get(here) or _expected_type(hint)
         if rule["type"] != expected or not rule.get("description"):
             yield f"{here}: type {rule['type']} or description"
         inner = next((option for option in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(option)), None)
