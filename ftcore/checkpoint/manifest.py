@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ftcore.checkpoint.digest import digest_of, file_digest
 from ftcore.checkpoint.layout import BUFFERS, CURSOR, INDEX, MANIFEST, RNG, STATE, checkpoint_path, rank_path
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
 
 MANIFEST_VERSION = 2
-"""2 added metric and loss_scale."""
-READABLE_VERSIONS = (1, 2)
-SELF_DIGEST = "self_sha256"
+SELF_DIGEST = "self_digest"
 """Key of the digest over the rest of the manifest."""
 
 
@@ -27,7 +25,8 @@ class FileEntry:
     path: str
     """Relative to the checkpoint's folder."""
     bytes: int
-    sha256: str
+    digest: str
+    """Of its bytes, as ftcore.checkpoint.digest makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +60,10 @@ def read_manifest(checkpoint: Path) -> Manifest:
     path = checkpoint / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["version"] not in READABLE_VERSIONS:
-            readable = " and ".join(map(str, READABLE_VERSIONS))
-            raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {readable}", where=str(path))
+        if data["version"] != MANIFEST_VERSION:
+            raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
         if data.pop(SELF_DIGEST) != _content_digest(data):
-            raise CheckpointError("the manifest has changed since it was written (its own sha256 differs)", where=str(path))
+            raise CheckpointError("the manifest has changed since it was written (its own digest differs)", where=str(path))
         manifest = build(Manifest, data)
     except FileNotFoundError as error:
         raise CheckpointError("no manifest: the save did not finish", where=str(checkpoint)) from error
@@ -89,13 +87,7 @@ def _require_complete(manifest: Manifest, checkpoint: Path) -> None:
 
 
 def _content_digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of the file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of(json.dumps(content, sort_keys=True).encode())
 
 
 def damage(checkpoint: Path, entries: Iterable[FileEntry], *, digests: bool = True) -> list[str]:
@@ -107,8 +99,8 @@ def damage(checkpoint: Path, entries: Iterable[FileEntry], *, digests: bool = Tr
             size = path.stat().st_size
             if size != entry.bytes:
                 found.append(f"{entry.path} has {size} bytes, the manifest says {entry.bytes}")
-            elif digests and file_digest(path) != entry.sha256:
-                found.append(f"{entry.path} has changed since it was written (its sha256 differs)")
+            elif digests and file_digest(path) != entry.digest:
+                found.append(f"{entry.path} has changed since it was written (its digest differs)")
         except OSError as error:
             found.append(f"{entry.path}: {error.strerror}")
     return found

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from ftcore.checkpoint import layout
 from ftcore.checkpoint.capture import Capture
+from ftcore.checkpoint.digest import digest_of, new_digest
 from ftcore.checkpoint.manifest import FileEntry
-from ftcore.checkpoint.snapshot import CancelledError, Snapshot
+from ftcore.checkpoint.snapshot import Snapshot
 from ftcore.checkpoint.writer import render_header
 from ftcore.spec.run_dir import fsync_path, write_atomic
 
 Sink = Callable[[int, memoryview], int]
 """Writes some of the bytes to a file descriptor and returns how many, as os.write."""
-
-WRITER, HASHER = 0, 1
-"""Readers of a snapshot. The digest has a thread of its own, so that it is worked out while the disk makes the bytes durable."""
-READERS = 2
 
 
 def write_rank(partial: Path, rank: int, captured: Capture, snapshot: Snapshot, sink: Sink = os.write) -> list[FileEntry]:
@@ -33,39 +28,29 @@ def write_rank(partial: Path, rank: int, captured: Capture, snapshot: Snapshot, 
     entries = [_write_state(folder / layout.STATE, partial, captured, snapshot, sink)]
     for name, content in captured.files.items():
         write_atomic(partial / name, content)
-        entries.append(FileEntry(path=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()))
+        entries.append(FileEntry(path=name, bytes=len(content), digest=digest_of(content)))
     fsync_path(folder)
     return entries
 
 
 def _write_state(path: Path, partial: Path, captured: Capture, snapshot: Snapshot, sink: Sink) -> FileEntry:
     header = render_header(captured.entries)
-    digest = hashlib.sha256(header)
-    hasher = threading.Thread(target=_digest_all, args=(digest.update, snapshot), name="checkpoint-digest", daemon=True)
+    digest = new_digest()
+    digest.update(header)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         _drain(handle, memoryview(header), sink)
-        for chunk in snapshot.chunks(WRITER):
+        for chunk in snapshot.chunks():
+            digest.update(chunk)
             _drain(handle, chunk, sink)
-        # Only now, so that the disk gets the bytes as soon as they can be had: fsync then waits for it without a processor.
-        hasher.start()
         os.fsync(handle)
     except BaseException:
         snapshot.cancel()
         raise
     finally:
         os.close(handle)
-    hasher.join()
     size = len(header) + sum(entry.bytes for entry in captured.entries)
-    return FileEntry(path=str(path.relative_to(partial)), bytes=size, sha256=digest.hexdigest())
-
-
-def _digest_all(update: Callable[[memoryview], None], snapshot: Snapshot) -> None:
-    try:
-        for chunk in snapshot.chunks(HASHER):
-            update(chunk)
-    except CancelledError:
-        return
+    return FileEntry(path=str(path.relative_to(partial)), bytes=size, digest=digest.hexdigest())
 
 
 def _drain(handle: int, data: memoryview, sink: Sink) -> None:

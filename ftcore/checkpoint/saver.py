@@ -18,7 +18,7 @@ from ftcore.checkpoint import layout
 from ftcore.checkpoint.capture import capture, describe
 from ftcore.checkpoint.commit import clear_partial, commit, tidy
 from ftcore.checkpoint.manifest import FileEntry, Manifest
-from ftcore.checkpoint.rank_files import READERS, Sink, write_rank
+from ftcore.checkpoint.rank_files import Sink, write_rank
 from ftcore.checkpoint.snapshot import CancelledError, Snapshot
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import barrier, gather_objects
@@ -148,7 +148,7 @@ class Saver:
         captured = capture(engine, cursor)
         metric = metric if metric is not None and math.isfinite(metric) else None
         manifest = describe(engine, cursor, spec=self._spec, base=self._base, metric=metric)
-        snapshot = Snapshot(captured.tensors, readers=READERS)
+        snapshot = Snapshot(captured.tensors)
         refusal = self._clear(manifest.update)
         partial = layout.partial_path(self._checkpoints, manifest.update)
 

@@ -22,13 +22,13 @@ class CancelledError(Exception):
 
 
 class Snapshot:
-    """A fixed number of readers, each in a thread of its own, get the bytes of all tensors in order, as they were at the start."""
+    """One reader, in a thread of its own, gets the bytes of all tensors in order, as they were at the start."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], *, readers: int) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         """The tensors must be contiguous, and must not change before `detach`."""
         self._parts = [tensor.detach().view(-1).view(torch.uint8) for tensor in tensors]
-        self._positions = [0] * readers
-        self._reading = 0
+        self._position = 0
+        self._reading = False
         self._closed = self._detached = self._cancelled = False
         self._turn = threading.Condition()
         devices = [part.device for part in self._parts if part.device.type == "cuda"]
@@ -37,7 +37,7 @@ class Snapshot:
             # Copies run beside the next forward pass, but not before the step that is still queued.
             self._stream.wait_stream(torch.cuda.current_stream(devices[0]))
 
-    def chunks(self, reader: int) -> Iterator[memoryview]:
+    def chunks(self) -> Iterator[memoryview]:
         """All bytes in order; each chunk is good until the next is asked for. Raises CancelledError after `cancel`."""
         buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=self._stream is not None)
         view = memoryview(buffer.numpy())
@@ -52,18 +52,18 @@ class Snapshot:
                     filled, offset = filled + size, offset + size
                     if offset == part.numel():
                         index, offset = index + 1, 0
-                self._positions[reader] = index
+                self._position = index
             yield view[:filled]
 
     def detach(self) -> None:
-        """Copies what some reader still has to read; afterwards the tensors may change."""
-        if self._detached or min(self._positions) == len(self._parts):
+        """Copies what is still to be read; afterwards the tensors may change."""
+        if self._detached or self._position == len(self._parts):
             return
         with self._turn:
             self._closed = True
-            self._turn.wait_for(lambda: self._reading == 0)
+            self._turn.wait_for(lambda: not self._reading)
             try:
-                for index in range(min(self._positions), len(self._parts)):
+                for index in range(self._position, len(self._parts)):
                     self._parts[index] = self._copied(self._parts[index])
                 self._detached = True
             finally:
@@ -71,7 +71,7 @@ class Snapshot:
                 self._turn.notify_all()
 
     def cancel(self) -> None:
-        """Readers end at their next chunk."""
+        """The reader ends at its next chunk."""
         self._cancelled = True
 
     @contextmanager
@@ -80,12 +80,12 @@ class Snapshot:
             self._turn.wait_for(lambda: not self._closed)
             if self._cancelled:
                 raise CancelledError
-            self._reading += 1
+            self._reading = True
         try:
             yield
         finally:
             with self._turn:
-                self._reading -= 1
+                self._reading = False
                 self._turn.notify_all()
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:

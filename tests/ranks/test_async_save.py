@@ -24,7 +24,7 @@ SPEC = make_spec(2, updates=6, save_steps=2)
 
 def digests(checkpoint: Path) -> dict[str, str]:
     """Of all but the random states, which other processes draw anew."""
-    return {entry.path: entry.sha256 for entry in read_manifest(checkpoint).files if not entry.path.endswith("rng.json")}
+    return {entry.path: entry.digest for entry in read_manifest(checkpoint).files if not entry.path.endswith("rng.json")}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import resource
 import shutil
@@ -14,6 +13,7 @@ import pytest
 
 from ftcore import dist
 from ftcore.batch.cursor import Cursor
+from ftcore.checkpoint.digest import digest_of
 from ftcore.checkpoint.find import find_newest_whole
 from ftcore.checkpoint.layout import newest_first
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint
@@ -68,8 +68,8 @@ def nest_deeply(path: Path) -> None:
     ("damage", "file", "reason"),
     [
         (cut_in_half, "rank_1/state.safetensors", "the manifest says"),
-        (flip_a_bit, "rank_0/state.safetensors", "its sha256 differs"),
-        (flip_a_bit, "cursor.json", "its sha256 differs"),
+        (flip_a_bit, "rank_0/state.safetensors", "its digest differs"),
+        (flip_a_bit, "cursor.json", "its digest differs"),
         (Path.unlink, "rank_1/index.json", "No such file"),
         (Path.unlink, "manifest.json", "the save did not finish"),
         (cut_in_half, "manifest.json", "the manifest is damaged"),
@@ -119,7 +119,7 @@ def test_an_edited_manifest_is_passed_over(key: str, value: object, run: Path) -
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     search = find_newest_whole(run / "checkpoints")
     assert search.found is not None and search.found.path.name == "update_00000004"
-    assert "its own sha256 differs" in search.skipped[0]
+    assert "its own digest differs" in search.skipped[0]
 
 
 def test_training_again_over_damaged_checkpoints_keeps_the_good_ones(run: Path, small: Small, pool: RankPool, tmp_path: Path) -> None:
@@ -281,6 +281,6 @@ def test_older_manifests_are_read(version: int, run: Path) -> None:
     if version == 1:
         del content["metric"], content["loss_scale"]
     content["version"] = version
-    path.write_text(json.dumps({**content, SELF_DIGEST: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}))
+    path.write_text(json.dumps({**content, SELF_DIGEST: digest_of(json.dumps(content, sort_keys=True))}))
     manifest = read_manifest(path.parent)
     assert manifest.version == version and manifest.metric is None and manifest.loss_scale == {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from ftcore.checkpoint.digest import digest_of
 from ftcore.checkpoint.manifest import FileEntry, Manifest
 from ftcore.shelf import entries, plan_prune, remove
 from ftcore.spec.run_dir import RunDir
@@ -27,7 +27,7 @@ def save(run_dir: RunDir, update: int, metric: float | None = None) -> Path:
     for name in ("cursor.json", "buffers.safetensors", "rank_0/state.safetensors", "rank_0/index.json", "rank_0/rng.json"):
         content = json.dumps({"epoch": update // 4, "of": name}).encode()
         (path / name).write_bytes(content)
-        files.append(FileEntry(path=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()))
+        files.append(FileEntry(path=name, bytes=len(content), digest=digest_of(content)))
     base = {"name": "m", "revision": "", "digest": "d"}
     fields = {"update": update, "world_size": 1, "zero_stage": 2, "precision": "fp32", "optimizer": "adamw"}
     Manifest(**fields, base=base, parameters={}, versions={}, files=tuple(files), metric=metric).write(path)

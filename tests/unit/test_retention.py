@@ -28,7 +28,7 @@ def make_folder(checkpoints: Path, name: str, *, update: int | None = None, file
         base={"name": "m", "revision": "", "digest": "d"},
         parameters={"w": (2, 2)},
         versions={},
-        files=tuple(FileEntry(path=file, bytes=0, sha256="") for file in listed),
+        files=tuple(FileEntry(path=file, bytes=0, digest="") for file in listed),
         metric=metric,
     ).write(path)
     return path

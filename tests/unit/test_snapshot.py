@@ -24,33 +24,31 @@ def content(tensors: list[torch.Tensor]) -> bytes:
 
 def test_reads_all_in_order() -> None:
     tensors = make_tensors()
-    snapshot = Snapshot(tensors, readers=2)
-    for reader in (0, 1):
-        chunks = [bytes(chunk) for chunk in snapshot.chunks(reader)]
-        assert b"".join(chunks) == content(tensors)
-        assert {len(chunk) for chunk in chunks[:-1]} == {CHUNK_BYTES}
+    snapshot = Snapshot(tensors)
+    chunks = [bytes(chunk) for chunk in snapshot.chunks()]
+    assert b"".join(chunks) == content(tensors)
+    assert {len(chunk) for chunk in chunks[:-1]} == {CHUNK_BYTES}
 
 
 @pytest.mark.parametrize("read", [0, 1, 3, 100])
 def test_what_was_not_read_is_copied_before_the_step(read: int) -> None:
-    """One reader stands after `read` chunks, the other at the start or the end; the tensors change twice, with a `detach` before each."""
+    """The reader stands after `read` chunks; the tensors change twice, with a `detach` before each."""
     tensors = make_tensors()
     before = content(tensors)
-    snapshot = Snapshot(tensors, readers=2)
-    first = snapshot.chunks(0)
+    snapshot = Snapshot(tensors)
+    first = snapshot.chunks()
     got = [bytes(chunk) for _, chunk in zip(range(read), first, strict=False)]
     for _ in range(2):
         snapshot.detach()
         for tensor in tensors:
             tensor.add_(1.0)
     assert b"".join([*got, *(bytes(chunk) for chunk in first)]) == before
-    assert b"".join(bytes(chunk) for chunk in snapshot.chunks(1)) == before
 
 
 def test_nothing_is_copied_when_all_was_read() -> None:
     tensors = make_tensors()
-    snapshot = Snapshot(tensors, readers=1)
-    for _ in snapshot.chunks(0):
+    snapshot = Snapshot(tensors)
+    for _ in snapshot.chunks():
         pass
     parts = list(snapshot._parts)
     snapshot.detach()
@@ -62,11 +60,11 @@ def test_a_reader_in_another_thread_never_sees_a_change() -> None:
     for round_ in range(20):
         tensors = [torch.full((CHUNK_BYTES // 4,), float(index)) for index in range(8)]
         before = content(tensors)
-        snapshot = Snapshot(tensors, readers=1)
+        snapshot = Snapshot(tensors)
         got: list[bytes] = []
 
         def read(snapshot: Snapshot = snapshot, got: list[bytes] = got) -> None:
-            for chunk in snapshot.chunks(0):
+            for chunk in snapshot.chunks():
                 got.append(bytes(chunk))
                 time.sleep(0.0005)
 
@@ -81,8 +79,8 @@ def test_a_reader_in_another_thread_never_sees_a_change() -> None:
 
 
 def test_cancelled_readers_end() -> None:
-    snapshot = Snapshot(make_tensors(), readers=1)
-    chunks = snapshot.chunks(0)
+    snapshot = Snapshot(make_tensors())
+    chunks = snapshot.chunks()
     next(chunks)
     snapshot.cancel()
     with pytest.raises(CancelledError):
