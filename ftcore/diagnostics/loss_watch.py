@@ -27,6 +27,8 @@ BLOCKS, HALF_PERIODS = 24, (1, 2, 3)
 """Oscillation: means of 1, 2 or 3 observations, so that swings of up to six updates a period are seen."""
 ALTERNATIONS = 20
 """Of 23: chance alternates as often once in 4,000 windows, and grows by GROWTH at the same time once in some hundred thousand."""
+STILL_ALTERNATES = 15
+"""Of 23: fewer end the episode."""
 GROWTH = 1.8
 """Mean swing of the later half of the window over that of the earlier half."""
 LEAST_SWING = 0.01
@@ -58,7 +60,7 @@ class LossWatch:
         self._losses: deque[float] = deque(maxlen=BLOCKS * HALF_PERIODS[-1])
         self._seen = 0
         self._in_spike, self._spike_length, self._calm = False, 0, 0
-        self._oscillating_until = 0
+        self._swings_by = 0  # half period of the oscillation that lasts, 0: none
         self._best, self._diverging = float("inf"), False
         self._norms_at_start: list[float] | None = []
 
@@ -123,30 +125,26 @@ class LossWatch:
         return None if told else self._finding("divergence", what)
 
     def _oscillation(self, now: Observation) -> Finding | None:
-        if self._seen < self._oscillating_until:
-            return None
-        for half_period in HALF_PERIODS:
+        for half_period in (self._swings_by,) if self._swings_by else HALF_PERIODS:
             if self._seen % half_period or len(self._losses) < BLOCKS * half_period:
                 continue
-            swing = self._swing(half_period)
+            residuals = line_residuals(self._blocks(half_period))
+            alternations = sign_changes(residuals)
+            if self._swings_by:
+                self._swings_by = half_period if alternations >= STILL_ALTERNATES else 0
+                continue
+            swing = _growing_swing(residuals, median(self._losses)) if alternations >= ALTERNATIONS else None
             if swing is not None:
-                self._oscillating_until = self._seen + len(self._losses)
+                self._swings_by = half_period
                 before, after = swing
                 what = f"the loss swings from side to side, more and more: by {before:.3g}, then by {after:.3g} about {median(self._losses):.4g}"
                 return self._finding("oscillation", f"{what} (update {now.update}, every {2 * half_period} logged updates)")
         return None
 
-    def _swing(self, half_period: int) -> tuple[float, float] | None:
-        """Mean swing of the window's earlier and later half when it alternates and grows."""
+    def _blocks(self, half_period: int) -> list[float]:
+        """Means of the last BLOCKS stretches of `half_period` losses."""
         window = list(self._losses)[-BLOCKS * half_period :]
-        blocks = [sum(window[place : place + half_period]) / half_period for place in range(0, len(window), half_period)]
-        residuals = line_residuals(blocks)
-        if sign_changes(residuals) < ALTERNATIONS:
-            return None
-        halves = residuals[: BLOCKS // 2], residuals[BLOCKS // 2 :]
-        before, after = (sum(map(abs, half)) / len(half) for half in halves)
-        grows = after >= GROWTH * before and after >= LEAST_SWING * abs(sum(blocks) / BLOCKS)
-        return (before, after) if grows else None
+        return [sum(window[place : place + half_period]) / half_period for place in range(0, len(window), half_period)]
 
     def _divergence(self, now: Observation) -> Finding | None:
         if len(self._losses) < TREND:
@@ -163,3 +161,10 @@ class LossWatch:
         self._diverging = True
         what = f"the loss rises: {level:.4g} over the last {TREND // 3} logged updates, {self._best:.4g} at best"
         return self._finding("divergence", f"{what} (update {now.update}; noise {noise:.2g})")
+
+
+def _growing_swing(residuals: list[float], level: float) -> tuple[float, float] | None:
+    """Mean swing of the window's earlier and later half, when it grows and is large enough to matter."""
+    halves = residuals[: BLOCKS // 2], residuals[BLOCKS // 2 :]
+    before, after = (sum(map(abs, half)) / len(half) for half in halves)
+    return (before, after) if after >= GROWTH * before and after >= LEAST_SWING * abs(level) else None

@@ -112,7 +112,7 @@ def _one_update(run: Path, folder: str, spec: Spec, ranks: Ranks) -> Outcome:
     outcome.loss_scale = loss_scale(engine)
     factors = [clip_factor(norm, limit) for norm, limit in zip(outcome.groups, LIMITS, strict=True)]
     scale_gradients_(engine, lambda name: factors[is_attention(name)])
-    outcome.norm_at_step = engine.step(RATE)
+    outcome.norm_at_step = float(engine.step(RATE).grad_norm or 0.0)
     after = whole_state(engine)
     outcome.change = {name.partition("/")[2]: after[name] - before[name] for name in before if name.startswith(MASTER)}
     engine.deepspeed.destroy()
