@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -95,8 +96,9 @@ def compare(run: Path, rows: int) -> tuple[list[Any], list[str], list[str]]:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ftcore.answers import answer_all, longest_expected, read_questions
+    from ftcore.answers import answer_all
     from ftcore.data.prepared import load_prepared
+    from ftcore.questions import longest_expected, read_questions
     from ftcore.spec.resolved import load_resolved
     from ftcore.spec.run_dir import RunDir
 
@@ -106,7 +108,7 @@ def compare(run: Path, rows: int) -> tuple[list[Any], list[str], list[str]]:
     evaluation = load_resolved(paths.resolved).spec.data.eval
     if evaluation is None:
         raise SystemExit(f"{run} has no evaluation set: nothing to ask")
-    questions = read_questions(evaluation, rows)
+    questions = read_questions(evaluation, range(1, rows + 1), "data.eval")
     base_path = load_prepared(paths.prepared).model.path
     base = AutoModelForCausalLM.from_pretrained(base_path, dtype=torch.float32)
     model = PeftModel.from_pretrained(base, str(paths.model)).to("cuda" if torch.cuda.is_available() else "cpu").eval()
@@ -120,14 +122,17 @@ def compare(run: Path, rows: int) -> tuple[list[Any], list[str], list[str]]:
 
 def print_report(learned: Learned, questions: list[Any], before: list[str], after: list[str]) -> None:
     """The table, the examples and the speed."""
-    from ftcore.answers import score
+    from ftcore.scoring.answer_metrics import metrics_for
 
-    old, new = score(questions, before), score(questions, after)
+    shares = {
+        name: [statistics.fmean(map(measure, [question.expected for question in questions], answers)) for answers in (before, after)]
+        for name, measure in metrics_for(["exact_match", "valid_json"], "").items()
+    }
     rows = [
         ("", "before", "after"),
         (f"evaluation loss per supervised token ({learned.evaluated_tokens} tokens)", f"{learned.loss_before:.4f}", f"{learned.loss_after:.4f}"),
-        (f"answers that are a valid JSON object (of {old.rows})", f"{old.valid_share:.0%}", f"{new.valid_share:.0%}"),
-        (f"answers that match exactly (of {old.rows})", f"{old.exact_share:.0%}", f"{new.exact_share:.0%}"),
+        (f"answers that are a valid JSON object (of {len(questions)})", *(f"{share:.0%}" for share in shares["valid_json"])),
+        (f"answers that match exactly (of {len(questions)})", *(f"{share:.0%}" for share in shares["exact_match"])),
     ]
     print(f"\nWhat {learned.updates} updates taught:")
     for name, first, second in rows:

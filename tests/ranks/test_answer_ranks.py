@@ -1,0 +1,63 @@
+"""Answers and losses are the same for any number of ranks and any stage; in ZeRO-3 a rank that is done goes on with the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ftcore import dist
+from ftcore.answers import Limits, ready_to_generate
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import ModelSource
+from ftcore.engine_inference import InferenceEngine, join_process_group
+from ftcore.evaluate_model import answer_over_ranks
+from ftcore.model.load import load_base, partitioned_loading
+from ftcore.questions import Prompt, Question, TokenIds
+from ftcore.train.evaluate import Layout, evaluate
+from tests.ranks.jobs import make_run
+from tests.ranks.pool import RankPool
+from tests.ranks.specs import make_spec
+
+Small = tuple[ModelSource, str]
+Found = tuple[list[TokenIds], list[float]]
+PROMPTS = [Prompt(question=Question(row=row, expected=""), ids=tuple(range(3 + row, 3 + 2 * row))) for row in range(1, 6)]
+
+
+def answer(rank: int, world_size: int, folder: str, stage: int, source: ModelSource, samples: str, stops: list[int]) -> Found:
+    ranks = dist.start()
+    spec = make_spec(stage)
+    run_dir = make_run(Path(folder) / str(rank), spec, world_size)
+    join_process_group(ranks)
+    with partitioned_loading(run_dir.ds_config):
+        model = load_base(spec.model, source)
+    config = Path(folder) / f"inference_{rank}.json"
+    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": stage}}))
+    engine = InferenceEngine(model, config, ranks)
+    losses = evaluate(engine, SampleSet.open(samples), Layout(micro_batch_tokens=80, attention_share=0.001))  # type: ignore[arg-type]
+    with ready_to_generate(engine.module) as base:
+        found = answer_over_ranks(base, engine, PROMPTS, stops, Limits(max_new_tokens=30, batch_tokens=80))
+    dist.barrier()
+    dist.stop()
+    return found, losses.row_losses.tolist()
+
+
+@pytest.fixture(scope="module")
+def alone(pool: RankPool, small: Small, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """One rank, whole model, nothing stops an answer."""
+    folder = tmp_path_factory.mktemp("alone")
+    found: Found = pool.run(answer, 1, str(folder), 0, *small, [], logs=folder / "logs")[0]
+    return found
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_ranks_that_finish_apart(stage: int, alone: Found, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """I04: a stop token after a few tokens of one answer that others never write; both ranks end, with the answers of one rank."""
+    answers, losses = alone
+    stop = answers[-1][3]
+    expected = [ids[: ids.index(stop)] if stop in ids else ids for ids in answers]
+    assert len({len(ids) for ids in expected}) > 1
+    for found, rows in pool.run(answer, 2, str(tmp_path / "run"), stage, *small, [stop], logs=tmp_path / "logs"):
+        assert found == expected
+        assert rows == pytest.approx(losses, rel=1e-6)
