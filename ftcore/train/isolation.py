@@ -8,14 +8,14 @@ import torch
 from ftcore.batch.collate import collate
 from ftcore.data.cache import Sample
 from ftcore.engine import Engine
-from ftcore.spec.errors import TrainingError
+from ftcore.spec.errors import SpecError, TrainingError
 from ftcore.train.loss import supervised_logits
 
 PROBE_LENGTHS = (5, 7)
 
 
 def require_isolated_samples(engine: Engine, layout: str = "packed") -> None:
-    """Raises TrainingError when the logits are not finite, or when another first sample changes the second one's logits: a model whose attention or
+    """Raises TrainingError when the logits are not finite, SpecError when another first sample changes the second one's logits: a model whose attention or
     convolution ignores sample boundaries would train on leaked context without any other sign.
 
     Costs two forward passes over a dozen tokens; leaves the engine in training mode.
@@ -34,7 +34,7 @@ def require_isolated_samples(engine: Engine, layout: str = "packed") -> None:
         )
     if not torch.equal(one, other):
         gap = float((one.float() - other.float()).abs().max())
-        raise TrainingError(
+        raise SpecError(
             f"{type(engine.module).__name__} lets samples of one micro-step see each other (logits differ by {gap:.3g})",
             where="batch.layout",
             fix="use batch.layout: padded, which gives each sample a row of its own" if layout == "packed" else "use another model: report this one",
