@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from ftcore.data.prepared import ModelSource
 from ftcore.source import weight_files
+from ftcore.spec.adapter_file import read_adapter_file
 from ftcore.spec.errors import SpecError
+from ftcore.spec.events import emit
 from ftcore.spec.run_dir import write_atomic
 from ftcore.spec.sections import Spec
 from ftcore.weight_files import weight_shapes
@@ -27,14 +29,36 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
 
     Costs some seconds, mostly imports; that a base and a method fit is remembered in the cache.
     """
-    asked = [source.digest, asdict(spec.method), {name: version(name) for name in LIBRARIES}]
+    warn_of_another_base(spec, source)
+    asked = [source.digest, asdict(spec.method), _adapter_state(spec), asdict(spec.optimizer)["parameter_groups"], spec.train.gradient_checkpointing]
+    asked.append({name: version(name) for name in LIBRARIES})
     memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
     if memory.exists():
         return
     from ftcore.model.build import attach_method
+    from ftcore.model.groups import freeze_matching
 
-    attach_method(load_without_memory(source), spec.method, spec.train)
+    freeze_matching(attach_method(load_without_memory(source), spec.method, spec.train), spec.optimizer)
     write_atomic(memory, source.name + "\n")
+
+
+def warn_of_another_base(spec: Spec, source: ModelSource) -> None:
+    """Tells the user when the adapter to start from names, or was recorded with, another base model. Raises SpecError when it can't be read."""
+    if not spec.method.adapter_name_or_path:
+        return
+    folder = Path(spec.method.adapter_name_or_path).expanduser()
+    found = read_adapter_file(folder)
+    is_other = found.base_digest != source.digest if found.base_digest else found.base_name not in ("", source.name, source.path)
+    if is_other:
+        emit("note", text=f"the adapter in {folder} was made for {found.base_name or 'another base'}, and is now trained on {source.name}")
+
+
+def _adapter_state(spec: Spec) -> list[object]:
+    """What tells one state of the adapter to start from, and of its files, from another."""
+    if not spec.method.adapter_name_or_path:
+        return []
+    files = sorted(Path(spec.method.adapter_name_or_path).expanduser().rglob("adapter_*"))
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
 def load_without_memory(source: ModelSource) -> PreTrainedModel:

@@ -47,9 +47,8 @@ def attach_adapters(base: torch.nn.Module, method: MethodSection, train: TrainSe
         parameter.requires_grad_(True)
         parameter.data = parameter.data.to(COMPUTE_DTYPES[train.precision])
     if method.adapter_name_or_path:
-        folder = Path(method.adapter_name_or_path).expanduser()
         for name in named:
-            load_adapter(model, name, folder / name if method.adapters else folder)
+            load_adapter(model, name, Path(method.adapter_name_or_path).expanduser())
     return model
 
 
