@@ -38,6 +38,8 @@ class StepOutcome:
     """False when the gradient was not finite: nothing was changed."""
     grad_norm: torch.Tensor | float | None
     """Global, before clipping; reading a tensor's value waits for the device."""
+    loss_scale: float | None = None
+    """What fp16 multiplied the losses of this update by; None in other precisions."""
 
 
 class Engine:
@@ -48,6 +50,9 @@ class Engine:
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._settings = {names[id(parameter)]: {key: group[key] for key in group if key != "params"} for group in groups for parameter in group["params"]}
         self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=list(groups), config=str(ds_config))
+        if getattr(getattr(self.optimizer, "loss_scaler", None), "dynamic", False):
+            # At the lowest scale DeepSpeed would raise in the middle of its step (runtime/fp16/loss_scaler.py); `train.on_nonfinite` decides instead.
+            self.optimizer.loss_scaler.raise_error_at_min_scale = False
         self.ranks = ranks
         self._coalesces = coalesce and self.stage in (2, 3)
         self._reduction: AbstractContextManager[None] | None = None
@@ -109,8 +114,9 @@ class Engine:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
         if self.stage:
+            scale = self.loss_scale()
             self.deepspeed.step()
-            return StepOutcome(self.deepspeed.was_step_applied(), self.deepspeed.get_global_grad_norm())
+            return StepOutcome(self.deepspeed.was_step_applied(), self.deepspeed.get_global_grad_norm(), scale)
         norm = self._local_norm()
         if not math.isfinite(norm):
             self.deepspeed.zero_grad()

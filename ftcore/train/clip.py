@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ftcore.engine import Engine
 from ftcore.spec.sections import Spec
 from ftcore.train.step import ClipGroups
@@ -25,4 +27,10 @@ def clip_groups(engine: Engine, spec: Spec) -> ClipGroups | None:
             numbers[clip] = len(by_number)
             by_number.append(float(group["max_grad_norm"]))
         group_of[name] = numbers[clip]
-    return ClipGroups(group_of, tuple(by_number))
+    return ClipGroups(group_of, tuple(by_number), tuple(numbers))
+
+
+def was_clipped(norms: Sequence[float], groups: ClipGroups | None, max_grad_norm: float) -> bool:
+    """Whether an update was scaled down: a norm of `groups` was over its limit, or the global one (the only norm then) over `max_grad_norm`."""
+    limits = groups.limits if groups is not None else (max_grad_norm,)
+    return any(limit and norm > limit for norm, limit in zip(norms, limits, strict=True))

@@ -18,7 +18,9 @@ from ftcore.metrics.writer import record_event
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
+from ftcore.train.clip import was_clipped
 from ftcore.train.schedule import warmup_updates
+from ftcore.train.step import ClipGroups
 
 LONGEST_SAMPLES = 5
 """Samples of an update that are named as the first to look at."""
@@ -51,13 +53,12 @@ class Insight:
         scale = self._engine.loss_scale()
         return extra if scale is None else {**extra, "loss_scale": scale}
 
-    def observe(self, record: dict[str, Any], sample_ids: npt.NDArray[np.int64]) -> None:
+    def observe(self, record: dict[str, Any], sample_ids: npt.NDArray[np.int64], groups: ClipGroups | None) -> None:
         """A logged update; what is found goes to events.jsonl and the terminal."""
         grown = self._memory.sample(int(record["update"]))
         findings: list[Finding] = [grown] if grown is not None else []
         if record["loss"] is not None and self._engine.ranks.is_first:
             norm = float(record["grad_norm"]) if record["grad_norm"] is not None else float("nan")
-            limit = self._spec.optimizer.max_grad_norm
             longest = sample_ids[np.argsort(-self._train.lengths[sample_ids], kind="stable")[:LONGEST_SAMPLES]]
             findings = findings + self._losses.feed(
                 Observation(
@@ -65,7 +66,7 @@ class Insight:
                     loss=float(record["loss"]),
                     grad_norm=norm,
                     learning_rate=float(record["learning_rate"]),
-                    clipped=bool(limit and norm > limit),
+                    clipped=was_clipped(list(record.get("group_norms", {"": norm}).values()), groups, self._spec.optimizer.max_grad_norm),
                     loss_scale=record.get("loss_scale"),
                     samples=tuple(int(sample) for sample in longest),
                 )
@@ -77,5 +78,4 @@ class Insight:
     def finish(self) -> None:
         """After the last update; every rank calls it."""
         if self._spec.method.type != "full":
-            for line in write_rank_hint(self._run_dir, self._engine):
-                emit("note", text=line)
+            write_rank_hint(self._run_dir, self._engine)

@@ -49,8 +49,8 @@ class UpdateLog:
         }
         if update.adapters:
             record["losses"] = losses
-        if result is not None and result.group_norms:
-            record["group_norms"] = result.group_norms
+        if result is not None and update.clip_groups is not None:
+            record["group_norms"] = dict(zip(update.clip_groups.names, result.group_norms, strict=True))
         record = {key: _json_number(value) for key, value in record.items()}
         if self._metrics is not None:
             self._metrics.write(record)

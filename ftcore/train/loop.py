@@ -46,6 +46,8 @@ class Job:
     sequence: UpdateSequence
     attention_share: float
     base: ModelSource
+    reorder_seed: int | None = None
+    """Computes the samples of each micro-step in another order: the same sums with other rounding. None: as they are dealt."""
 
     @property
     def layout(self) -> Layout:
@@ -113,7 +115,7 @@ class Trainer:
         if _due(update + 1, self.job.spec.logging.logging_steps) or update + 1 == self.job.sequence.total_updates:
             extra = {"seconds": time.perf_counter() - started, "micro_steps": len(batches), "stepped": stepped, **self._insight.extra()}
             record = self._log.write(window, plan, result, counts, extra)
-            self._insight.observe(record, window.sample_ids)
+            self._insight.observe(record, window.sample_ids, plan.clip_groups)
             self._log.write_rank(update + 1, batches, result, parts if self.job.spec.logging.log_samples else None)
 
     def _plan(self, window: UpdateWindow) -> Update:
@@ -144,9 +146,9 @@ class Trainer:
             return result
         why = explain(engine, result, [part.tolist() for part in parts])
         if engine.ranks.is_first:
-            name = "overflow" if why.is_overflow else "failed_update"
+            name = "overflow" if why.is_scale_search else "failed_update"
             record_event(self.job.run_dir, name, update=window.update + 1, reason=why.reason, micro_steps=list(why.culprits), loss_scale=engine.loss_scale())
-        self._rule.refused(why, engine.loss_scale())
+        self._rule.refused(why)
         return result
 
     def _micro_steps(self, window: UpdateWindow) -> tuple[list[npt.NDArray[np.int64]], list[MicroBatch]]:
@@ -160,6 +162,8 @@ class Trainer:
             layout=layout.layout,
         )
         parts = [window.sample_ids[part] for part in dealt.parts[ranks.rank]]
+        if self.job.reorder_seed is not None:
+            parts = [np.random.default_rng((self.job.reorder_seed, window.update, step)).permutation(part) for step, part in enumerate(parts)]
         return parts, [collate([train.sample(int(sample)) for sample in part], layout.layout) for part in parts]
 
     def _counts(self, window: UpdateWindow) -> dict[str, int]:

@@ -27,7 +27,14 @@ class Refused:
     culprits: tuple[dict[str, Any], ...]
     """The micro-steps whose loss was not finite: rank, micro_step, loss, samples; all of the update's when only the gradient was not."""
     is_overflow: bool
-    """fp16 alone: the losses were finite, and the loss scale was too large; it has been halved."""
+    """fp16 alone: the losses were finite, and the loss scale may have been too large."""
+    loss_scale: float | None = None
+    """What fp16 multiplied the losses by; None in other precisions."""
+
+    @property
+    def is_scale_search(self) -> bool:
+        """Whether DeepSpeed lowers the loss scale for it, which says nothing of the data; at a scale of 1 nothing is left to lower."""
+        return self.is_overflow and self.loss_scale is not None and self.loss_scale > 1.0
 
 
 def explain(engine: Engine, result: UpdateResult, samples: list[list[int]]) -> Refused:
@@ -43,7 +50,9 @@ def explain(engine: Engine, result: UpdateResult, samples: list[list[int]]) -> R
         return Refused(reason=f"the loss is {culprits[0]['loss']}", culprits=culprits, is_overflow=False)
     norm = result.outcome.grad_norm
     shown = float(norm) if isinstance(norm, (torch.Tensor, float, int)) else math.inf
-    return Refused(reason=f"the gradient norm is {shown}", culprits=tuple(every), is_overflow=engine.loss_scale() is not None)
+    scale = result.outcome.loss_scale
+    at_scale = "" if scale is None else f" at loss scale {scale:g}"
+    return Refused(reason=f"the gradient norm is {shown}{at_scale}", culprits=tuple(every), is_overflow=scale is not None, loss_scale=scale)
 
 
 class NonFiniteRule:
@@ -57,10 +66,10 @@ class NonFiniteRule:
         """An update took its step."""
         self._in_a_row = 0
 
-    def refused(self, why: Refused, scale: float | None) -> None:
+    def refused(self, why: Refused) -> None:
         """An update changed nothing. Raises TrainingError where the rule says that the run ends."""
-        if why.is_overflow and scale is not None and scale > 1.0:
-            return  # The loss scale is found by halving it: that says nothing of the data.
+        if why.is_scale_search:
+            return
         self._in_a_row += 1
         stops = self._train.on_nonfinite == "stop"
         if not stops and self._in_a_row <= self._train.max_nonfinite_updates:
@@ -68,7 +77,7 @@ class NonFiniteRule:
         in_a_row = "" if stops else f" in {self._in_a_row} updates in a row"
         raise TrainingError(
             f"{why.reason}{in_a_row}; the step was not taken and no parameter was changed",
-            where="loss" if why.culprits and not why.is_overflow and why.reason.startswith("the loss") else "gradient",
+            where="loss" if why.reason.startswith("the loss") else "gradient",
             fix=_fix(self._train),
         )
 

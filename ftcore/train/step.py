@@ -56,6 +56,8 @@ class ClipGroups:
     """Parameter -> number of its group."""
     limits: tuple[float, ...]
     """By group; 0 never clips."""
+    names: tuple[str, ...]
+    """By group: a pattern of the spec, an adapter with one, or default."""
 
 
 @dataclass(slots=True)

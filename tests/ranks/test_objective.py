@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from ftcore import dist
 from ftcore.batch.collate import collate
@@ -24,27 +22,10 @@ from ftcore.train.step import Update, run_update
 from tests.ranks.jobs import make_run, whole_state
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec
+from tests.ranks.table_runs import TokenTable
 
 CASE = json.loads((Path(__file__).parents[1] / "cases" / "loss_case.json").read_text())
 PLAIN_SGD = OptimizerSection(type="sgd", learning_rate=1.0, max_grad_norm=0.0)
-
-
-class TokenTable(torch.nn.Module):
-    """Two classes; the loss of predicting class 0 after token t is log(1 + exp(-x[t])), so that any sum of losses can be set up.
-
-    With `root` the logit is sqrt(|x|): finite at 0, where its slope is not.
-    """
-
-    def __init__(self, losses: list[float], *, root: bool = False) -> None:
-        super().__init__()
-        self.root = root
-        self.x = torch.nn.Parameter(torch.tensor([[-math.log(math.exp(loss) - 1)] for loss in losses]))
-        self.config = SimpleNamespace(_attn_implementation="none")
-
-    def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> SimpleNamespace:
-        table = self.x.abs().sqrt() if self.root else self.x
-        chosen = torch.nn.functional.embedding(input_ids, table)[:, logits_to_keep]
-        return SimpleNamespace(logits=torch.cat([chosen, torch.zeros_like(chosen)], dim=-1))
 
 
 LOSSES = [4.0 / 1, 3.0 / 3, 0.5]
@@ -78,7 +59,7 @@ def run_case(rank: int, world_size: int, folder: str, stage: int, poison: float 
         [loss_sum] = dist.sum_over_ranks([float(result.loss_sums.sum())], ranks)
         loss, norm = loss_sum / 12, float(result.outcome.grad_norm)
         if not result.outcome.applied:
-            NonFiniteRule(spec.train).refused(explain(engine, result, [[0], [1]]), engine.loss_scale())
+            NonFiniteRule(spec.train).refused(explain(engine, result, [[0], [1]]))
     except TrainingError as error:
         refused = str(error)
     x = whole_state(engine)[f"{MASTER}/x"].tolist()
