@@ -1,4 +1,4 @@
-"""A plain torch reference: one process, no packing, no DeepSpeed; sum of token losses over the pooled update / N."""
+"""A plain torch reference: one process, a sample at a time, no packing, no DeepSpeed; weighted sum of the update's token losses / sum of weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy
 
-from ftcore.data.cache import SampleSet
+from ftcore.data.cache import Sample, SampleSet
 from ftcore.spec.sections import OptimizerSection
 
 
@@ -20,42 +20,73 @@ class Curve:
 
 
 def train_reference(folder: str, samples: SampleSet, windows: list[list[int]], rates: list[float], optimizer: OptimizerSection, dtype: torch.dtype) -> Curve:
+    """Trains the whole model in `folder`, held and computed in `dtype`."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return train_model(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), samples, windows, rates, optimizer)
+
+
+def train_model(model: torch.nn.Module, samples: SampleSet, windows: list[list[int]], rates: list[float], optimizer: OptimizerSection) -> Curve:
+    """Trains what of `model` is trainable, in the types that it has; 16-bit parameters have fp32 masters and fp32 sums of gradients."""
     model.train()
-    before = {name: parameter.detach().clone().double() for name, parameter in model.named_parameters()}
-    stepper = _optimizer(model, optimizer)
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    masters = {name: _master(parameter) for name, parameter in trained.items()}
+    before = {name: master.clone().double() for name, master in masters.items()}
+    stepper = _optimizer(masters, optimizer)
     curve = Curve([], [], {})
     for window, rate in zip(windows, rates, strict=True):
-        total, count = torch.zeros((), dtype=dtype), 0
-        for index in window:
-            sample = samples.sample(index)
-            ids = torch.tensor(sample.ids.tolist()).unsqueeze(0)
-            labels = torch.full_like(ids, -100)
-            for start, end in sample.spans.tolist():
-                labels[0, start:end] = ids[0, start:end]
-            logits = model(input_ids=ids).logits[0, :-1]
-            wanted = labels[0, 1:]
-            total = total + cross_entropy(logits, wanted, ignore_index=-100, reduction="sum")
-            count += int((wanted != -100).sum())
-        stepper.zero_grad()
-        if count == 0:
+        rows = [samples.sample(index) for index in window]
+        weight_sum = sum(float(_weights(row).sum()) for row in rows)
+        if weight_sum == 0:
             continue
-        (total / count).backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer.max_grad_norm or float("inf"))
+        stepper.zero_grad(set_to_none=False)
+        total = 0.0
+        for row in rows:
+            loss = weighted_loss_sum(model, row)
+            (loss / weight_sum).backward()
+            total += float(loss.detach())
+            for name, parameter in trained.items():
+                masters[name].grad += parameter.grad.to(masters[name].dtype)
+                parameter.grad = None
+        norm = torch.nn.utils.clip_grad_norm_(masters.values(), optimizer.max_grad_norm or float("inf"))
         for group in stepper.param_groups:
             group["lr"] = rate
         stepper.step()
-        curve.losses.append(float(total.detach()) / count)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(masters[name])
+        curve.losses.append(total / weight_sum)
         curve.norms.append(float(norm))
-    curve.change = {name: parameter.detach().double() - before[name] for name, parameter in model.named_parameters()}
+    curve.change = {name: master.double() - before[name] for name, master in masters.items()}
     return curve
 
 
-def _optimizer(model: torch.nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    decayed = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    plain = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+def weighted_loss_sum(model: torch.nn.Module, row: Sample) -> torch.Tensor:
+    """Sum over the sample's supervised tokens of weight · loss, from all of its logits; in fp32, or in double for a double model."""
+    ids = torch.tensor(row.ids.tolist()).unsqueeze(0)
+    logits = model(input_ids=ids).logits[0, :-1]
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return (cross_entropy(wide, ids[0, 1:], reduction="none") * _weights(row)).sum()
+
+
+def _weights(row: Sample) -> torch.Tensor:
+    """[T - 1]: what predicting each token but the first counts; 0 where it is not supervised."""
+    weights = torch.zeros(len(row.ids))
+    for index, (start, end) in enumerate(row.spans.tolist()):
+        weights[start:end] = 1.0 if row.weights is None else float(row.weights[index])
+    return weights[1:]
+
+
+def _master(parameter: torch.Tensor) -> torch.Tensor:
+    wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+    master = parameter.detach().to(wide, copy=True)
+    master.grad = torch.zeros_like(master)
+    return master
+
+
+def _optimizer(masters: dict[str, torch.Tensor], section: OptimizerSection) -> torch.optim.Optimizer:
+    decayed = [master for master in masters.values() if master.dim() > 1]
+    plain = [master for master in masters.values() if master.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     if section.type == "sgd":
         return torch.optim.SGD(groups, lr=section.learning_rate, momentum=section.momentum)
@@ -64,6 +95,6 @@ def _optimizer(model: torch.nn.Module, section: OptimizerSection) -> torch.optim
 
 def relative_gap(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     """||one - other|| / ||other|| over all parameters."""
-    difference = sum(float(((one[name] - other[name]) ** 2).sum()) for name in other)
-    size = sum(float((other[name] ** 2).sum()) for name in other)
+    difference = sum(float(((one[name].view(value.shape) - value) ** 2).sum()) for name, value in other.items())
+    size = sum(float((value**2).sum()) for value in other.values())
     return (difference / size) ** 0.5

@@ -27,7 +27,6 @@ from tests.ranks.table_runs import TokenTable
 CASE = json.loads((Path(__file__).parents[1] / "cases" / "loss_case.json").read_text())
 PLAIN_SGD = OptimizerSection(type="sgd", learning_rate=1.0, max_grad_norm=0.0)
 
-
 LOSSES = [4.0 / 1, 3.0 / 3, 0.5]
 """By token id: the loss of a token in the case's micro-steps with 1, 3 and 8 supervised tokens."""
 
@@ -81,7 +80,9 @@ def test_loss_case(stage: int, pool: RankPool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize(("poison", "reason"), [(math.nan, "the loss is nan; the step was not taken and no parameter was changed"), (0.0, "the gradient norm is")])
+@pytest.mark.parametrize(
+    ("poison", "reason"), [(math.nan, "the loss is nan; the step was not taken and no parameter was changed"), (0.0, "the gradient norm is")]
+)
 def test_what_is_not_finite_changes_nothing(stage: int, poison: float, reason: str, pool: RankPool, tmp_path: Path) -> None:
     """All ranks refuse, also the one whose own part was fine."""
     outcomes = pool.run(run_case, 2, str(tmp_path / "run"), stage, poison, logs=tmp_path / "logs")
