@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-VERBS = ("launch", "validate", "evaluate", "export", "checkpoints")
+VERBS = ("launch", "validate", "verify-loss", "evaluate", "export", "checkpoints")
 """Each is a module of launcher.commands, imported when it is called."""
 
 _GROUP_OPTIONS = ("--help", "-h", "--version")
@@ -31,7 +31,7 @@ class Verbs(click.Group):
         """Imports the verb's module; None for an unknown one."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"launcher.commands.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"launcher.commands.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

@@ -1,0 +1,1 @@
+"""Compare runs that split the same updates in different ways: losses, gradient norms, samples and parameters."""
