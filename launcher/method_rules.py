@@ -42,6 +42,12 @@ def _qlora_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=f"{name} is of the 4-bit types, but bits is 8", where=f"method.{name}", fix="remove it, or use bits: 4")
 
 
+def _eight_bits_in_stage_3(spec: Spec, draft: Draft) -> Findings:
+    if spec.method.type == "qlora" and spec.method.bits == 8 and spec.zero.stage == 3:
+        what = "8-bit bases can't be partitioned: bitsandbytes puts the whole weight back in each forward"
+        yield Problem(what=what, where="method.bits", fix="use method.bits: 4, or zero.stage 0-2")
+
+
 def _target_names(spec: Spec, draft: Draft) -> Findings:
     for key, names in (("target_modules", spec.method.target_modules), ("modules_to_save", spec.method.modules_to_save)):
         where = f"method.{key}"
@@ -71,6 +77,12 @@ def _several_adapters(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=what, where="method.adapter_name_or_path", fix="remove it, or train one adapter")
 
 
+def _adapters_and_offload(spec: Spec, draft: Draft) -> Findings:
+    if len(spec.method.adapters) > 1 and spec.zero.offload_optimizer != "none":
+        what = "DeepSpeed's offloaded optimizer steps with the gradients of an update's last backward pass alone, which reaches one adapter"
+        yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: none, or train one adapter")
+
+
 def _parameter_groups(spec: Spec, draft: Draft) -> Findings:
     where = "optimizer.parameter_groups"
     seen: set[str] = set()
@@ -89,16 +101,19 @@ def _parameter_groups(spec: Spec, draft: Draft) -> Findings:
 def _checkpointing(spec: Spec, draft: Draft) -> Findings:
     value = spec.train.gradient_checkpointing
     if value not in ("none", "full", "sqrt") and not re.fullmatch(r"every:[1-9][0-9]{0,5}", value):
-        is_quoted = value.lower() in ("true", "false")
-        fix = f"write {value.lower()} without quotes (a boolean)" if is_quoted else "write for example every:2, or true"
-        yield Problem(what=f"'{value}' is none of none, full, every:K and sqrt", where="train.gradient_checkpointing", fix=fix)
+        what, fix = f"'{value}' is none of none, full, every:K and sqrt", "write for example every:2, or true"
+        if value.lower() in ("true", "false"):
+            what, fix = f"true or false (a boolean) expected, got text '{value}'", f"write {value.lower()}, without quotes"
+        yield Problem(what=what, where="train.gradient_checkpointing", fix=fix)
 
 
 METHOD_RULES = (
     Rule(("method.type",), _lora_keys),
     Rule(("method.type", "method.bits"), _qlora_keys),
+    Rule(("method.type", "method.bits", "zero.stage"), _eight_bits_in_stage_3),
     Rule(("method.target_modules", "method.modules_to_save"), _target_names),
     Rule(("method.adapters", "method.modules_to_save", "method.adapter_name_or_path"), _several_adapters),
+    Rule(("method.adapters", "zero.offload_optimizer"), _adapters_and_offload),
     Rule(("optimizer.parameter_groups",), _parameter_groups),
     Rule(("train.gradient_checkpointing",), _checkpointing),
 )

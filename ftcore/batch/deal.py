@@ -37,7 +37,8 @@ def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention
 
     Padded, a micro-step holds samples of like length, and its padding counts. Packed, it takes the fewest
     micro-steps for which longest-first placement on the cheapest bin with room works, and falls back to best fit
-    where balance would need one more. Ties break by index, so the result is a pure function of its arguments. Raises DataError when a sample is longer than the budget.
+    where balance would need one more. Ties break by index, so the result is a pure function of its arguments.
+    Raises DataError when a sample is longer than the budget.
     """
     if len(lengths) and int(lengths.max()) > micro_batch_tokens:
         raise DataError(
