@@ -43,7 +43,10 @@ class Progress:
         elif name == "note":
             self.line(str(event.get("text")))
         elif name == "evaluation":
-            self.line(f"evaluation after update {event.get('update')}: loss {number(event.get('loss'), '.4f')} per supervised token")
+            which = "" if event.get("set", "eval") == "eval" else f" of {event['set']}"
+            self.line(f"evaluation{which} after update {event.get('update')}: loss {number(event.get('loss'), '.4f')} per supervised token")
+        elif name in ("failed_update", "overflow", "empty_update"):
+            self.line(f"update {event.get('update')} changed nothing: {event.get('reason')}")
 
     def line(self, text: str) -> None:
         """A line that stays, after the progress so far."""
@@ -119,7 +122,9 @@ def stage_line(event: Event) -> str:
 
 
 def number(value: object, form: str) -> str:
-    """`value` in Python's format `form`, or `-` when it is no number."""
+    """`value` in Python's format `form`; `nan` and `inf`, which events hold as text, as they are; `-` when it is neither."""
+    if value in ("nan", "inf", "-inf"):
+        return str(value)
     return format(value, form) if isinstance(value, int | float) else "-"
 
 

@@ -13,8 +13,10 @@ class Record:
 
     first_update: Event | None = None
     last_update: Event | None = None
-    first_evaluation: Event | None = None
-    last_evaluation: Event | None = None
+    evaluations: dict[str, tuple[Event, Event]] = field(default_factory=dict)
+    """Evaluation set -> its first and its last result."""
+    skipped: int = 0
+    """Updates that changed nothing because something was not finite."""
     errors: list[Event] = field(default_factory=list)
     rank_exits: list[Event] = field(default_factory=list)
 
@@ -25,8 +27,11 @@ class Record:
             self.first_update = self.first_update or event
             self.last_update = event
         elif name == "evaluation":
-            self.first_evaluation = self.first_evaluation or event
-            self.last_evaluation = event
+            held_out = str(event.get("set", "eval"))
+            first, _ = self.evaluations.get(held_out, (event, event))
+            self.evaluations[held_out] = (first, event)
+        elif name in ("failed_update", "overflow"):
+            self.skipped += 1
         elif name == "error":
             self.errors.append(event)
         elif name == "rank_exit":

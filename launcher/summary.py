@@ -12,8 +12,11 @@ def render_summary(record: Record, *, run_folder: str, model_folder: str | None,
     lines = ["done"]
     if record.first_update is not None and record.last_update is not None:
         lines.append(f"  loss              {_change(record.first_update, record.last_update)}")
-    if record.first_evaluation is not None and record.last_evaluation is not None:
-        lines.append(f"  evaluation loss   {_change(record.first_evaluation, record.last_evaluation)}, per supervised token")
+    for held_out, (first, last) in record.evaluations.items():
+        name = "" if len(record.evaluations) == 1 else f"{held_out}: "
+        lines.append(f"  evaluation loss   {name}{_change(first, last)}, per supervised token")
+    if record.skipped:
+        lines.append(f"  updates skipped   {record.skipped}, not finite: see events.jsonl in the run folder")
     lines.append(f"  run folder        {run_folder}")
     if checkpoint is not None:
         lines.append(f"  checkpoint        {checkpoint}")

@@ -88,3 +88,22 @@ def test_the_summary_of_one_update() -> None:
     record = Record()
     record.add({"event": "update", "update": 1, "loss": 2.0})
     assert "  loss              2.0000 (update 1)" in render_summary(record, run_folder="r", model_folder=None, checkpoint=None).splitlines()
+
+
+def test_summary_of_several_sets_and_of_skipped_updates() -> None:
+    record = Record()
+    for update, target, hard in ((0, 3.0, 4.0), (8, 1.0, 3.5)):
+        record.add({"event": "evaluation", "update": update, "set": "target", "loss": target})
+        record.add({"event": "evaluation", "update": update, "set": "hard", "loss": hard})
+    record.add({"event": "failed_update", "update": 3, "reason": "the loss is nan"})
+    lines = render_summary(record, run_folder="r", model_folder=None, checkpoint=None).splitlines()
+    assert lines[1:4] == [
+        "  evaluation loss   target: 3.0000 (before training) -> 1.0000 (update 8), per supervised token",
+        "  evaluation loss   hard: 4.0000 (before training) -> 3.5000 (update 8), per supervised token",
+        "  updates skipped   1, not finite: see events.jsonl in the run folder",
+    ]
+
+
+def test_what_is_not_finite_is_shown_as_it_is() -> None:
+    """C11: a NaN is never replaced by a number or hidden."""
+    assert [number(value, ".4f") for value in ("nan", "inf", 1.0, None, "x")] == ["nan", "inf", "1.0000", "-", "-"]
