@@ -23,6 +23,16 @@ from ftcore.engine import Engine
 from ftcore.engine_state import OwnedSlice, owned_slices
 
 
+def forget_gradients(engine: Engine) -> None:
+    """Clears what stage 3 still holds of the last update's gradients; to be called before an update's first forward. No collective.
+
+    DeepSpeed overwrites it in an update's first backward, and adds to it in all others (zero/stage3.py, partition_grads):
+    a parameter that a later backward is the first to reach, of another adapter or an expert, would get the last update's gradient as well.
+    """
+    if engine.stage == 3:
+        engine.optimizer.grad_partitions_flat_buffer.zero_()
+
+
 def loss_scale(engine: Engine) -> float:
     """What gradients are multiplied by until the step: fp16's scale, 1 in every other precision."""
     return float(getattr(engine.optimizer, "loss_scale", 1.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ftcore.model.adapters import adapter_names, adapter_of
+from ftcore.model.adapters import adapter_of
 from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.sections import OptimizerSection, ParameterGroup, Spec
 
@@ -68,7 +68,7 @@ def parameter_groups(model: torch.nn.Module, spec: Spec) -> list[TorchGroup]:
 
     Matrices get the weight decay of optimizer, biases and norms none, unless their pattern says what all of its parameters get.
     """
-    adapters = adapter_names(model)
+    adapters = tuple(spec.method.adapters)
     groups: dict[_Rule, list[torch.nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

@@ -14,7 +14,7 @@ import torch
 from ftcore.batch.collate import MicroBatch
 from ftcore.dist import sum_over_ranks
 from ftcore.engine import Engine, StepOutcome
-from ftcore.engine_grads import group_norms, scale_gradients_
+from ftcore.engine_grads import forget_gradients, group_norms, scale_gradients_
 from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
 from ftcore.train.loss import token_loss_sum
@@ -85,6 +85,7 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *,
     losses: list[torch.Tensor] = []
     passes = [(batch, adapter) for batch in batches for adapter in update.adapters or ("",)]
     clock = time.perf_counter()
+    forget_gradients(engine)
     engine.begin_update(len(passes))
     for index, (held, adapter) in enumerate(passes):
         if adapter:

@@ -14,8 +14,8 @@ from ftcore.data.spans import count_supervised
 VOCABULARY = 97
 
 
-def save_small_llama(folder: Path) -> ModelSource:
-    """Two layers, width 32, grouped-query attention, tied head; seeded."""
+def save_small_llama(folder: Path, *, layers: int = 2) -> ModelSource:
+    """Width 32, grouped-query attention, tied head; seeded."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -25,7 +25,7 @@ def save_small_llama(folder: Path) -> ModelSource:
         vocab_size=VOCABULARY,
         hidden_size=32,
         intermediate_size=48,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=256,
