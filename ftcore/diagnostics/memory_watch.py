@@ -1,13 +1,13 @@
 """Watches memory for growth that doesn't end, and names the tensors that grew.
 
-A sample is one short read of /proc, or of the allocator of an accelerator. Only once two windows in a row have grown are the
+A sample is one short read of /proc and of malloc, or of the allocator of an accelerator. Only once two windows in a row have grown are the
 live tensors counted, and again a window later: the difference is what the finding names.
 """
 
 from __future__ import annotations
 
 import math
-import os
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,13 @@ import torch
 
 from ftcore.diagnostics.curve import median
 from ftcore.diagnostics.findings import Cause, Finding
+from ftcore.diagnostics.memory_use import anonymous_bytes, used_bytes
 from ftcore.diagnostics.tensor_census import Census, grown, take_census
 
 WARMUP = 10
 """Samples left out at the start: optimizer state, caches and the allocator's pools are made in the first updates."""
+SLOW_S = 0.5e-3
+"""Seconds of processor time from which a read of a fragmented heap gives way to the coarser one, by the fastest of the warm-up."""
 WINDOW = 21
 """Samples a slope is fitted to; thirds of seven."""
 WINDOWS = 3
@@ -32,16 +35,9 @@ STEADY = 0.2
 """Share of a window's growth that each third must bring, so that one step up is no trend."""
 FADING = 0.5
 """Growth of the last window over that of the first below which memory is filling up to a plateau."""
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TENSORS_NAMED = 5
-
-
-def used_bytes() -> int:
-    """Bytes in use now: allocated on the accelerator where there is one, else this process's resident set."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.memory_allocated())
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * PAGE_BYTES
+EXPLAINED = 0.5
+"""Share of a window's growth that tensors must bring to be what is suspected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +48,8 @@ class Fit:
     """Bytes an update."""
     error: float
     """Standard error of the slope."""
+    growth: float
+    """Bytes from the window's first sample to its last, along the line."""
     is_steady: bool
     """Whether each third of the window lies above the one before."""
 
@@ -65,7 +63,7 @@ class MemoryWatch:
 
     def __init__(self, read: Callable[[], int] = used_bytes, census: Callable[[], Census] = take_census) -> None:
         self._read, self._take_census = read, census
-        self._seen = 0
+        self._seen, self._fastest_s = 0, math.inf
         self._window: list[tuple[int, int]] = []
         self._grown: list[Fit] = []
         self._census: Census | None = None
@@ -75,6 +73,7 @@ class MemoryWatch:
         """Reads the memory in use after `update`. A finding, once an episode of growth, when the last WINDOWS windows all grew."""
         self._seen += 1
         if self._seen <= WARMUP:
+            self._warm_up()
             return None
         self._window.append((update, self._read()))
         if len(self._window) < WINDOW:
@@ -87,6 +86,13 @@ class MemoryWatch:
             return None
         self._grown = [*self._grown, fit][-WINDOWS:]
         return self._judge(update, used)
+
+    def _warm_up(self) -> None:
+        started = time.thread_time()
+        self._read()
+        self._fastest_s = min(self._fastest_s, time.thread_time() - started)
+        if self._seen == WARMUP and self._fastest_s > SLOW_S:
+            self._read = anonymous_bytes
 
     def _judge(self, update: int, used: int) -> Finding | None:
         if self._told or len(self._grown) < WINDOWS - 1:
@@ -111,19 +117,27 @@ def fit_window(samples: Sequence[tuple[int, int]]) -> Fit:
     first, middle, last = (median([float(y) for _, y in samples[place : place + third]]) for place in (0, third, 2 * third))
     least = STEADY * (last - first)
     is_steady = last > first and middle - first >= least and last - middle >= least
-    return Fit(slope, math.sqrt(left / (count - 2) / spread), is_steady)
+    growth = slope * (samples[-1][0] - samples[0][0])
+    return Fit(slope, math.sqrt(left / (count - 2) / spread), growth, is_steady)
 
 
 def _leak(update: int, used: int, windows: Sequence[Fit], before: Census, after: Census) -> Finding:
     rate = sum(fit.slope for fit in windows) / len(windows)
     place = "accelerator memory" if torch.cuda.is_available() else "host memory"
     what = f"{place} grows by {rate / 2**20:.3g} MiB an update, steadily over the last {WINDOWS * WINDOW} logged updates, to {used / 2**30:.2f} GiB"
-    return Finding(kind="memory_leak", update=update, what=f"{what} (update {update})", causes=_tensors(grown(before, after)))
+    causes = _causes(grown(before, after), windows[-1].growth)
+    return Finding(kind="memory_leak", update=update, what=f"{what} (update {update})", causes=causes)
 
 
-def _tensors(growth: Counter[str]) -> tuple[Cause, ...]:
-    named = growth.most_common(TENSORS_NAMED)
-    if not named:
-        what = "no live tensor of Python's grew: look for lists and caches, loader buffers, or tensors held by a graph (a loss kept without detach)"
-        return (Cause(name="not_tensors", suspected=True, what=what),)
-    return tuple(Cause(name="tensors", suspected=True, what=f"{text}, {size / 2**20:.3g} MiB more since the census a window before") for text, size in named)
+def _causes(growth: Counter[str], window_bytes: float) -> tuple[Cause, ...]:
+    """The tensors that grew; before them, where they explain less than EXPLAINED of the growth, what else to look for."""
+    is_theirs = growth.total() >= EXPLAINED * window_bytes
+    tensors = [
+        Cause(name="tensors", suspected=is_theirs, what=f"{text}, {size / 2**20:.3g} MiB more since the census a window before")
+        for text, size in growth.most_common(TENSORS_NAMED)
+    ]
+    if is_theirs:
+        return tuple(tensors)
+    told = f"live tensors that Python knows explain {growth.total() / 2**20:.3g} of {window_bytes / 2**20:.3g} MiB"
+    what = f"{told}: look for lists and caches, loader buffers, or tensors held by a graph (a loss kept without detach)"
+    return (Cause(name="not_tensors", suspected=True, what=what), *tensors)
