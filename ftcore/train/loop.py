@@ -20,7 +20,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource
 from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
-from ftcore.model.adapters import adapter_names
+from ftcore.model.adapters import activate, adapter_names
 from ftcore.model.gradient_watch import GradientWatch
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
@@ -176,20 +176,27 @@ class Trainer:
 
     def _evaluate(self) -> bool:
         """Scores every set; True when the metric of the best model went down."""
-        losses: dict[str, float] = {}
+        means: dict[str, float] = {}
         for name, samples in self.job.held_out.items():
-            scored = evaluate(self.engine, samples, self.job.layout)
-            losses[f"{name}/loss"] = scored.loss
-            losses.setdefault("loss", scored.loss)
-            if self.engine.ranks.is_first:
-                fields: dict[str, Any] = {"set": name, "loss": scored.loss, "tokens": scored.tokens}
-                fields["perplexity"] = scored.perplexity if scored.perplexity != float("inf") else None
-                record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **fields)
-        self._metric = losses.get(self.job.spec.checkpoint.metric_for_best_model)
+            losses = [self._evaluate_set(name, samples, adapter) for adapter in self._adapters or ("",)]
+            means[f"{name}/loss"] = sum(losses) / len(losses)
+            means.setdefault("loss", means[f"{name}/loss"])
+        self._metric = means.get(self.job.spec.checkpoint.metric_for_best_model)
         if self._metric is None or not (self._best is None or self._metric < self._best):
             return False
         self._best = self._metric
         return self.cursor.next_update > 0
+
+    def _evaluate_set(self, name: str, samples: SampleSet, adapter: str) -> float:
+        """The loss of one set, with one of several adapters or the model as it is."""
+        if adapter:
+            activate(self.engine.module, adapter)
+        scored = evaluate(self.engine, samples, self.job.layout)
+        if self.engine.ranks.is_first:
+            fields: dict[str, Any] = {"set": f"{name}/{adapter}" if adapter else name, "loss": scored.loss, "tokens": scored.tokens}
+            fields["perplexity"] = scored.perplexity if scored.perplexity != float("inf") else None
+            record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **fields)
+        return scored.loss
 
     def _save(self) -> None:
         if self.engine.ranks.is_first:
