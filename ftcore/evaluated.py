@@ -11,13 +11,14 @@ from peft import PeftModel
 from safetensors.torch import load_file
 
 from ftcore.checkpoint import layout
-from ftcore.checkpoint.find import Found, list_checkpoints, newest_whole
-from ftcore.checkpoint.manifest import damage, read_manifest
+from ftcore.checkpoint.find import Found
+from ftcore.checkpoint.manifest import read_manifest
 from ftcore.checkpoint.read import StateReader
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine_inference import fill
 from ftcore.evaluation_plan import EvaluationPlan
+from ftcore.export_choice import BEST, NEWEST, choose_checkpoint
 from ftcore.model.adapters import COMPUTE_DTYPES, activate, adapter_parameters
 from ftcore.model.build import build_model
 from ftcore.model.load import load_base, partitioned_loading
@@ -26,6 +27,7 @@ from ftcore.source import file_digest
 from ftcore.spec.adapter_file import ADAPTER_CONFIG, ADAPTER_WEIGHTS, EXPORT_RECORD
 from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.evaluation import EvaluationRequest
+from ftcore.spec.run_dir import RunDir
 
 
 def identify(request: EvaluationRequest, source: ModelSource) -> ModelIdentity:
@@ -34,7 +36,8 @@ def identify(request: EvaluationRequest, source: ModelSource) -> ModelIdentity:
     spec = request.resolved.spec
     common = {"kind": request.kind, "name": request.name, "base": source.name, "base_digest": source.digest, "revision": source.revision}
     if request.kind == "run":
-        found = choose_checkpoint(Path(request.path) / "checkpoints", update=request.update, best=request.best)
+        which = BEST if request.best else NEWEST if request.update is None else str(request.update)
+        found = choose_checkpoint(RunDir(Path(request.path)), which, purpose="evaluate")
         _require_base(found, source)
         return ModelIdentity(
             **common,
@@ -50,36 +53,6 @@ def identify(request: EvaluationRequest, source: ModelSource) -> ModelIdentity:
         digest = file_digest(folder / ADAPTER_WEIGHTS, Path(request.resolved.cache_dir))
         return ModelIdentity(**common, method="qlora" if spec.method.type == "qlora" else "lora", adapter=request.path, adapter_digest=digest)
     return ModelIdentity(**common, method=spec.method.type)
-
-
-def choose_checkpoint(checkpoints: Path, *, update: int | None, best: bool) -> Found:
-    """The newest whole checkpoint, that of `update`, or the best one, with every file's digest checked.
-
-    Raises CheckpointError when it is not there or not whole.
-    """
-    if update is None and not best:
-        search = newest_whole(list_checkpoints(checkpoints))
-        if search.found is None:
-            reasons = "; ".join(search.skipped) or "none was saved"
-            raise CheckpointError(f"no whole checkpoint to evaluate: {reasons}", where=str(checkpoints), fix="train on (ftlaunch --resume RUN)")
-        return search.found
-    path = _best(checkpoints) if update is None else layout.checkpoint_path(checkpoints, update)
-    if not path.is_dir():
-        there = ", ".join(str(layout.update_of(each)) for each in layout.newest_first(checkpoints)) or "none"
-        raise CheckpointError(f"there is no checkpoint after update {layout.update_of(path)}", where=str(checkpoints), fix=f"there are: {there}")
-    manifest = read_manifest(path)
-    wrong = damage(path, manifest.files)
-    if wrong:
-        raise CheckpointError(f"{path.name} is damaged: {'; '.join(wrong)}", where=str(path), fix="name another one with --update")
-    return Found(path, manifest)
-
-
-def _best(checkpoints: Path) -> Path:
-    try:
-        return checkpoints / (checkpoints / layout.BEST).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        fix = "set checkpoint.metric_for_best_model for the next run, or name a checkpoint with --update"
-        raise CheckpointError("the run has no best checkpoint", where=str(checkpoints), fix=fix) from error
 
 
 def _require_base(found: Found, source: ModelSource) -> None:

@@ -1,215 +1,150 @@
-"""Write the trained model in Hugging Face's format: `python -m ftcore.export RUN --to DIR [--format auto|adapter|merged|hf]`."""
+"""Write the trained model in Hugging Face's format: `python -m ftcore.export RUN --to DIR [--format auto|adapter|merged|hf] [--adapter NAME]`."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import secrets
-import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import torch
-from peft import PeftModel
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from ftcore.checkpoint.find import Found
-from ftcore.checkpoint.read import StateReader
 from ftcore.data.prepared import Prepared, load_prepared
+from ftcore.export_card import Card, record_of, render_card
 from ftcore.export_choice import BEST, NEWEST, choose_checkpoint
-from ftcore.model.build import attach_method
-from ftcore.model.load import DTYPES, load_base
+from ftcore.export_folder import disk_errors, folder_aside, replace, require_replaceable, write_record
+from ftcore.export_forms import ADAPTER, MERGED, Trained, choose_adapters, choose_form, merge, name_base, save_adapter, save_whole, trained_model
+from ftcore.export_verify import Fidelity, logits_of, verify_adapter, verify_whole, vocabulary_of
+from ftcore.model.adapters import activate
 from ftcore.process import run_main
-from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.events import emit
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 
-RECORD = "ftlaunch_export.json"
-"""Marks a folder as an export, says which files it is made of, and how well it loaded back."""
-TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.1}
-"""Largest difference of a logit between the model in memory and its files read back; merging an adapter rounds once more."""
+CARD = "README.md"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What would end the process at once."""
 
 
-def main(run_dir: RunDir, to: Path, form: str, which: str = NEWEST) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A folder that from_pretrained reads, as it was written."""
+
+    folder: Path
+    adapters: tuple[str, ...]
+    """Names of the adapters in it; () for a full model."""
+    vocab_size: int
+    fidelity: Fidelity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is exported."""
+
+    run_dir: RunDir
+    resolved: ResolvedSpec
+    prepared: Prepared
+    trained: Trained
+    form: str
+
+
+def main(run_dir: RunDir, to: Path, form: str = "auto", which: str = NEWEST, adapter: str = "") -> None:
     """Exports the checkpoint of `run_dir` that `which` names (see `choose_checkpoint`) to `to`, and checks it by loading it back.
 
-    Raises CheckpointError when there is no checkpoint or the files read back give other logits, SpecError
-    when the form does not fit the run's method.
+    Several adapters go to a folder each, unless `adapter` names one. Raises CheckpointError when there is no checkpoint
+    or the files read back give another model, SpecError when the form or the adapter does not fit the run's method.
     """
     resolved, prepared = load_resolved(run_dir.resolved), load_prepared(run_dir.prepared)
-    form = choose_form(form, resolved.spec.method.type)
+    method = resolved.spec.method
+    form = choose_form(form, method.type)
+    names = choose_adapters(form, method, adapter)
     require_replaceable(to, named=to)
     found = choose_checkpoint(run_dir, which)
     emit("progress", stage="export", done=0, total=1, text=f"exporting {found.path.name} to {to}")
-    model = trained_model(resolved, prepared, found)
+    trained = Trained(spec=resolved.spec, source=prepared.model, found=found)
+    export = Export(run_dir=run_dir, resolved=resolved, prepared=prepared, trained=trained, form=form)
     with folder_aside(to) as aside:
         new = aside / "new"
+        if form == ADAPTER:
+            is_one = bool(adapter) or not method.adapters
+            parts = write_adapters(export, {name: new if is_one else new / name for name in names}, to)
+        else:
+            parts = [write_whole(export, names, new, to)]
         with disk_errors(to):
-            save(model, new, form, prepared)
-        gap = verify(model, new, form, prepared, resolved)
-        with disk_errors(to):
-            write_record(new, {"form": form, "largest_logit_difference": gap, "base": prepared.model.name})
+            for part in parts:
+                describe(export, part, nested=False)
+            if parts[0].folder != new:
+                describe(export, _together(parts, new), nested=True)
             replace(new, to, aside / "old")
     emit("exported", path=str(to), form=form, update=found.manifest.update)
 
 
-@contextmanager
-def folder_aside(to: Path) -> Iterator[Path]:
-    """A fresh folder beside `to`, gone at the end whatever happens: no name that a user's folder could have is taken."""
-    # Named before it is made, so that a signal right after the making finds it named. 64 random bits: no one else's.
-    aside = to.parent / f".{to.name}.{secrets.token_hex(8)}"
-    try:
+def write_adapters(export: Export, folders: dict[str, Path], to: Path) -> list[Part]:
+    """Writes each adapter of the run by its name to its folder, and reads it back. `to` is what the user calls the place."""
+    trained = export.trained
+    model = trained_model(trained)
+    parts = []
+    for name, folder in folders.items():
+        activate(model, name)
+        expected = logits_of(model)
         with disk_errors(to):
-            to.parent.mkdir(parents=True, exist_ok=True)
-            aside.mkdir()
-        yield aside
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            folder.parent.mkdir(exist_ok=True)
+            save_adapter(model, name, folder, trained.source)
+        fidelity = verify_adapter(trained, model, name, folder, expected)
+        parts.append(Part(folder=folder, adapters=(name,), vocab_size=vocabulary_of(model), fidelity=fidelity))
+    return parts
 
 
-@contextmanager
-def disk_errors(to: Path) -> Iterator[None]:
-    """Raises CheckpointError for whatever the operating system refuses inside: a full disk, a limit, a missing permission."""
-    try:
-        yield
-    except Exception as error:
-        # tokenizers raises a bare Exception that only its text tells from others.
-        if not isinstance(error, (OSError, SafetensorError)) and "(os error" not in str(error):
-            raise
-        raise CheckpointError(f"can't write the export: {error}", where=str(to), fix="make room there, or name another place with --to") from error
+def write_whole(export: Export, names: tuple[str, ...], folder: Path, to: Path) -> Part:
+    """Writes the full model, or the base with the one adapter in `names` merged into it, and reads it back."""
+    trained = export.trained
+    model = trained_model(trained)
+    for name in names:
+        activate(model, name)
+    expected = as_trained = logits_of(model)
+    if trained.is_quantised:
+        model = trained_model(trained, quantised=False)
+        for name in names:
+            activate(model, name)
+        expected = logits_of(model)
+    whole: PreTrainedModel = merge(model, names[0]) if export.form == MERGED else model  # type: ignore[assignment]
+    with disk_errors(to):
+        save_whole(whole, folder, trained.source)
+    fidelity = verify_whole(trained, whole, folder, expected, as_trained)
+    return Part(folder=folder, adapters=names, vocab_size=vocabulary_of(whole), fidelity=fidelity)
 
 
-def write_record(folder: Path, record: dict[str, object]) -> None:
-    """Writes the record of an export, with the names of all files in `folder`."""
-    (folder / RECORD).write_text(json.dumps({**record, "files": files_in(folder)}, indent=1) + "\n")
+def _together(parts: list[Part], folder: Path) -> Part:
+    """The folder of all adapters' folders: the names, and the worst of them."""
+    quantisation = [part.fidelity.quantisation for part in parts if part.fidelity.quantisation is not None]
+    fidelity = Fidelity(reload=max(part.fidelity.reload for part in parts), quantisation=max(quantisation, default=None))
+    names = tuple(name for part in parts for name in part.adapters)
+    return Part(folder=folder, adapters=names, vocab_size=parts[0].vocab_size, fidelity=fidelity)
 
 
-def files_in(folder: Path) -> list[str]:
-    """Every file and link below `folder` but the record, by its path relative to it."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return [name for path in paths if (name := path.relative_to(folder).as_posix()) != RECORD]
-
-
-def replace(new: Path, to: Path, old: Path) -> None:
-    """Puts `new` in the place of `to`, whose earlier export moves to `old`; puts that back when anything goes wrong.
-
-    Raises SpecError when a file of the user's has come to `to` meanwhile. It looks after the move, when no one
-    can still add a file by its path.
-    """
-    try:
-        if os.path.lexists(to):
-            os.rename(to, old)
-            require_replaceable(old, named=to)
-        os.rename(new, to)
-    except BaseException:
-        if os.path.lexists(old) and not os.path.lexists(to):
-            os.rename(old, to)
-        raise
-
-
-def require_replaceable(folder: Path, *, named: Path) -> None:
-    """Raises SpecError when `folder` holds anything but the files of an earlier export: nothing of the user's is overwritten.
-
-    `named` is what the user calls it.
-    """
-    if not os.path.lexists(folder):
-        return
-    if not folder.is_dir() or folder.is_symlink():
-        raise SpecError(f"{named} exists and is not an export of ftlaunch", where="--to", fix="name a new or empty folder")
-    found = files_in(folder)
-    written = _written_files(folder)
-    if written is None and (found or (folder / RECORD).exists()):
-        raise SpecError(f"{named} exists and is not an export of ftlaunch", where="--to", fix="name a new or empty folder")
-    others = [name for name in found if name not in (written or ())]
-    if others:
-        raise SpecError(
-            f"{named} is an export, and holds files that ftlaunch did not write: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}",
-            where="--to",
-            fix="move them away, or name a new or empty folder",
-        )
-
-
-def _written_files(folder: Path) -> list[str] | None:
-    """The files that the record in `folder` lists; None without a record that can be read."""
-    try:
-        return [str(name) for name in json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def choose_form(form: str, method: str) -> str:
-    """adapter for lora and hf for full when `form` is auto. Raises SpecError when it can't be had."""
-    if form == "auto":
-        return "adapter" if method == "lora" else "hf"
-    possible = {"lora": ("adapter", "merged", "hf"), "full": ("hf",)}[method]
-    if form not in possible:
-        raise SpecError(f"a run with method {method} has no {form} form", where="--format", fix=f"use {' or '.join(possible)}")
-    return "merged" if form == "hf" and method == "lora" else form
-
-
-def trained_model(resolved: ResolvedSpec, prepared: Prepared, found: Found) -> torch.nn.Module:
-    """The base model with the checkpoint's parameters in place, on the CPU, in evaluation mode. Raises CheckpointError for another base."""
-    if found.manifest.base["digest"] != prepared.model.digest:
-        raise CheckpointError("the base model has changed since the checkpoint was written", where=prepared.model.path, fix="put it back as it was")
-    model = attach_method(load_base(resolved.spec.model, prepared.model), resolved.spec.method, resolved.spec.train)
-    reader = StateReader.open(found.path, found.manifest)
-    parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name in found.manifest.parameters:
-            parameters[name].copy_(reader.parameter(name))
-    return model.eval()
-
-
-def save(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared) -> None:
-    """Writes safetensors, config and tokenizer (with its chat template) to `folder`."""
-    target = model
-    if form == "merged":
-        # Merged out of place: the model in memory stays as it is, to be compared with.
-        import copy
-
-        target = copy.deepcopy(model).merge_and_unload()
-    if isinstance(target, PreTrainedModel):
-        target.config._attn_implementation = "sdpa"
-        target.config.use_cache = True
-    elif form == "adapter":
-        target.peft_config["default"].base_model_name_or_path = prepared.model.path
-    target.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(prepared.model.path, trust_remote_code=prepared.model.trust_remote_code).save_pretrained(folder)
-
-
-def verify(model: torch.nn.Module, folder: Path, form: str, prepared: Prepared, resolved: ResolvedSpec) -> float:
-    """Loads `folder` back and returns the largest difference of a logit on a short row. Raises CheckpointError when they differ or a tensor is empty."""
-    dtype = DTYPES[str(resolved.spec.model.dtype)]
-    if form == "adapter":
-        base = AutoModelForCausalLM.from_pretrained(prepared.model.path, dtype=dtype, trust_remote_code=prepared.model.trust_remote_code)
-        loaded: torch.nn.Module = PeftModel.from_pretrained(base, folder)
-    else:
-        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=prepared.model.trust_remote_code)
-    empty = [name for name, parameter in loaded.named_parameters() if parameter.numel() == 0]
-    ids = torch.arange(3, 35).unsqueeze(0) % model.config.vocab_size
-    with torch.no_grad():
-        gap = float((loaded.eval()(ids).logits.float() - model(ids, use_cache=False).logits.float()).abs().max())
-    if empty or not gap <= TOLERANCES[dtype]:
-        raise CheckpointError(
-            f"the export does not load back as it was: largest logit difference {gap:.3g}, {len(empty)} empty tensors",
-            where=str(folder),
-            fix="keep the run folder and report it",
-        )
-    return gap
+def describe(export: Export, part: Part, *, nested: bool) -> None:
+    """Writes the model card and the record of a folder; what PEFT or transformers wrote as a card goes."""
+    card = Card(
+        run_dir=export.run_dir,
+        resolved=export.resolved,
+        prepared=export.prepared,
+        found=export.trained.found,
+        form=export.form,
+        adapters=tuple(name for name in part.adapters if name in export.resolved.spec.method.adapters),
+        nested=nested,
+        vocab_size=part.vocab_size,
+        fidelity=part.fidelity,
+    )
+    name_base(part.folder, export.prepared.model)
+    (part.folder / CARD).write_text(render_card(card), encoding="utf-8")
+    write_record(part.folder, record_of(card))
 
 
 class Ended(BaseException):
     """A signal asked the process to end."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
 
 
 def cleaning_up(work: Callable[[], None]) -> None:
@@ -217,21 +152,27 @@ def cleaning_up(work: Callable[[], None]) -> None:
 
     The process then dies of that very signal: its status is what it would have been.
     """
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    received: list[int] = []
+
+    def unwind(signum: int, frame: FrameType | None) -> None:
+        # A second signal would cut the clean-up short.
+        for other in SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
+        received.append(signum)
+        raise Ended
+
+    for signum in SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, _unwind)
+            signal.signal(signum, unwind)
     try:
         work()
-    except Ended as ended:
-        signal.signal(ended.signum, signal.SIG_DFL)
-        os.kill(os.getpid(), ended.signum)
-
-
-def _unwind(signum: int, frame: FrameType | None) -> None:
-    # A second signal would cut the clean-up short.
-    for other in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(other, signal.SIG_IGN)
-    raise Ended(signum)
+    except BaseException:
+        # Not only Ended: a library may have made its own error of it.
+        if not received:
+            raise
+    if received:
+        signal.signal(received[0], signal.SIG_DFL)
+        os.kill(os.getpid(), received[0])
 
 
 def _arguments() -> argparse.Namespace:
@@ -242,9 +183,10 @@ def _arguments() -> argparse.Namespace:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--best", dest="which", action="store_const", const=BEST, default=NEWEST)
     chosen.add_argument("--update", dest="which")
+    parser.add_argument("--adapter", default="")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     given = _arguments()
-    run_main(lambda run_dir: cleaning_up(lambda: main(run_dir, given.to.resolve(), given.format, given.which)), RunDir(given.run.resolve()))
+    run_main(lambda run_dir: cleaning_up(lambda: main(run_dir, given.to.resolve(), given.format, given.which, given.adapter)), RunDir(given.run.resolve()))

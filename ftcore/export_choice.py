@@ -1,4 +1,4 @@
-"""Which checkpoint of a run an export takes: the newest whole one, the best one, or that of an update."""
+"""Which checkpoint of a run an export or an evaluation takes: the newest whole one, the best one, or that of an update."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ftcore.spec.run_dir import RunDir
 NEWEST, BEST = "newest", "best"
 
 
-def choose_checkpoint(run_dir: RunDir, which: str) -> Found:
+def choose_checkpoint(run_dir: RunDir, which: str, *, purpose: str = "export") -> Found:
     """The checkpoint that `which` names (newest, best, or a number of updates), its digests verified.
 
-    Raises CheckpointError when there is none or it is damaged, saying which there are.
+    Raises CheckpointError when there is none or it is damaged, saying which there are; `purpose` is the verb of the user's command.
     """
     if which == NEWEST:
-        return _newest(run_dir)
+        return _newest(run_dir, purpose)
     path = _best(run_dir) if which == BEST else checkpoint_path(run_dir.checkpoints, int(which))
     try:
         manifest = read_manifest(path)
     except CheckpointError as error:
         missing = not path.is_dir()
-        what = f"there is no checkpoint of update {which}" if missing else f"{path.name} can't be exported: {error.problems[0].what}"
+        what = f"there is no checkpoint after update {which}" if missing else f"{path.name} can't be taken: {error.problems[0].what}"
         raise CheckpointError(f"{what}; {existing(run_dir)}", where=str(run_dir.checkpoints), fix="name one of those with --update") from error
     wrong = damage(path, manifest.files)
     if wrong:
@@ -43,11 +43,11 @@ def existing(run_dir: RunDir) -> str:
     return f"there are those of updates {', '.join(told)}" if told else "there are none"
 
 
-def _newest(run_dir: RunDir) -> Found:
+def _newest(run_dir: RunDir, purpose: str) -> Found:
     search = find_newest_whole(run_dir.checkpoints)
     if search.found is None:
         reasons = "; ".join(search.skipped) or "none was saved"
-        raise CheckpointError(f"no whole checkpoint to export: {reasons}", where=str(run_dir.checkpoints), fix=f"ftlaunch --resume {run_dir.path}")
+        raise CheckpointError(f"no whole checkpoint to {purpose}: {reasons}", where=str(run_dir.checkpoints), fix=f"ftlaunch --resume {run_dir.path}")
     return search.found
 
 

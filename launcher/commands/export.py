@@ -18,6 +18,7 @@ class ExportOptions:
     form: str
     best: bool
     update: int | None
+    adapter: str
 
 
 class ExportCommand(click.Command):
@@ -42,6 +43,7 @@ command = ExportCommand(
             show_default=True,
             help="adapter: LoRA weights alone; merged: LoRA merged into the base; hf: a full model. auto: adapter for a LoRA run, else hf.",
         ),
+        click.Option(["--adapter"], metavar="NAME", default="", help="Of several adapters, write this one alone. Needed to merge one."),
         click.Option(["--best"], is_flag=True, help="Take the checkpoint with the lowest checkpoint.metric_for_best_model."),
         click.Option(["--update"], type=click.IntRange(0), metavar="N", help="Take the checkpoint after N updates. Default: the newest whole one."),
     ],
@@ -59,7 +61,8 @@ def run(given: ExportOptions) -> None:
         raise click.UsageError("--best and --update are both given: each names a checkpoint")
     run_dir = find_run(given.run)
     which = ("--best",) if given.best else ("--update", str(given.update)) if given.update is not None else ()
-    argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form, *which)
+    adapter = ("--adapter", given.adapter) if given.adapter else ()
+    argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form, *which, *adapter)
     export_run(run_dir, argv)
     with contextlib.suppress(OSError):
         click.echo(f"exported to {given.to}")

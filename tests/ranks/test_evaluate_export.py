@@ -24,7 +24,7 @@ from ftcore.run import build_engine, restore
 from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
-from ftcore.train.evaluate import evaluate
+from ftcore.train.evaluate import Layout, evaluate
 from ftcore.train.loop import Trainer
 from ftcore.train.loss import supervised_logits
 from tests.ranks.jobs import make_job, make_run
@@ -42,7 +42,7 @@ def evaluate_split(rank: int, world_size: int, folder: str, stage: int, source: 
         make_run(Path(folder), spec, world_size)
     dist.barrier()
     engine = build_engine(make_job(RunDir(Path(folder)), spec, source, samples), ranks)
-    scored = [evaluate(engine, SampleSet.open(samples), micro_batch_tokens=budget, attention_share=0.001) for budget in (40, 400)]
+    scored = [evaluate(engine, SampleSet.open(samples), Layout(micro_batch_tokens=budget, attention_share=0.001)) for budget in (40, 400)]
     dist.barrier()
     dist.stop()
     return [(one.loss, one.tokens) for one in scored]
@@ -107,7 +107,7 @@ def export_and_score(rank: int, world_size: int, folder: str, to: str, form: str
 def write_prepared(folder: Path, source: ModelSource, samples: str) -> None:
     counts = SampleSet.open(samples).counts
     train = PreparedSet(arrow=samples, samples=counts.rows, rows=counts.rows, tokens=counts.tokens, supervised_tokens=counts.supervised_tokens)
-    (folder / "prepared.json").write_text(Prepared(train=train, eval=None, model=source).to_json())
+    (folder / "prepared.json").write_text(Prepared(train=train, eval={}, model=source).to_json())
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_export_refuses(pool: RankPool, small: Small, tmp_path: Path) -> None:
         export.main(RunDir(tmp_path / "run"), tmp_path / "mine", "auto")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
     with pytest.raises(SpecError, match="method full has no adapter form"):
-        export.choose_form("adapter", "full")
+        export.main(RunDir(tmp_path / "run"), tmp_path / "out", "adapter")
     pool.run(train_and_score, 1, str(tmp_path / "run"), make_spec(2, updates=1), source, samples, logs=tmp_path / "logs")
     write_prepared(tmp_path / "run", dataclasses.replace(source, digest="other"), samples)
     with pytest.raises(CheckpointError, match="base model has changed"):
@@ -188,29 +188,29 @@ def test_exporting_again_keeps_what_is_the_users(trained: Path, tmp_path: Path) 
 
 def test_a_file_that_comes_late_is_kept(tmp_path: Path) -> None:
     """Looked at again at the very moment of replacing, and put back."""
-    from ftcore import export
+    from ftcore import export_folder
 
     to, new = tmp_path / "out", tmp_path / "new"
     for folder in (to, new):
         folder.mkdir()
         (folder / "model.safetensors").write_text(folder.name)
-        export.write_record(folder, {})
+        export_folder.write_record(folder, {})
     (to / "sub").mkdir()
     (to / "sub" / "notes.md").write_text("mine")
     with pytest.raises(SpecError, match=r"out is an export, .*: sub/notes\.md"):
-        export.replace(new, to, tmp_path / "old")
+        export_folder.replace(new, to, tmp_path / "old")
     assert (to / "sub" / "notes.md").read_text() == "mine" and (to / "model.safetensors").read_text() == "out"
     (to / "sub" / "notes.md").unlink()
-    export.replace(new, to, tmp_path / "old")
+    export_folder.replace(new, to, tmp_path / "old")
     assert (to / "model.safetensors").read_text() == "new"
 
 
 @pytest.mark.parametrize("made", ["file", "link", "record without a list"])
 def test_what_is_no_export(made: str, tmp_path: Path) -> None:
-    from ftcore import export
+    from ftcore import export_folder
 
     (tmp_path / "empty").mkdir()
-    export.require_replaceable(tmp_path / "empty", named=tmp_path / "out")
+    export_folder.require_replaceable(tmp_path / "empty", named=tmp_path / "out")
     to = tmp_path / "out"
     if made == "file":
         to.write_text("mine")
@@ -220,7 +220,7 @@ def test_what_is_no_export(made: str, tmp_path: Path) -> None:
         to.mkdir()
         (to / "ftlaunch_export.json").write_text("{}")
     with pytest.raises(SpecError, match="exists and is not an export"):
-        export.require_replaceable(to, named=to)
+        export_folder.require_replaceable(to, named=to)
 
 
 def export_with_little_room(rank: int, world_size: int, folder: str, to: str) -> tuple[int, str]:
@@ -243,11 +243,11 @@ def test_a_full_disk(trained: Path, pool: RankPool, tmp_path: Path) -> None:
 
 
 def test_other_errors_pass_and_those_of_the_system_do_not(tmp_path: Path) -> None:
-    from ftcore import export
+    from ftcore import export_folder
 
-    with pytest.raises(CheckpointError, match="No space left"), export.disk_errors(tmp_path):
+    with pytest.raises(CheckpointError, match="No space left"), export_folder.disk_errors(tmp_path):
         raise RuntimeError("No space left on device (os error 28)")
-    with pytest.raises(ValueError, match="ours"), export.disk_errors(tmp_path):
+    with pytest.raises(ValueError, match="ours"), export_folder.disk_errors(tmp_path):
         raise ValueError("ours")
 
 

@@ -25,20 +25,20 @@ def test_what_is_there_is_said(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     with pytest.raises(CheckpointError, match="no whole checkpoint to export: none was saved"):
         choose_checkpoint(run_dir, NEWEST)
-    with pytest.raises(CheckpointError, match="no checkpoint of update 7; there are none"):
+    with pytest.raises(CheckpointError, match="no checkpoint after update 7; there are none"):
         choose_checkpoint(run_dir, "7")
     save(run_dir, 2)
     with pytest.raises(CheckpointError, match="no checkpoint has a metric, so none is best; there are those of updates 2"):
         choose_checkpoint(run_dir, BEST)
     state = save(run_dir, 4, 0.25) / "rank_0/state.safetensors"
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint of update 3; there are those of updates 2, 4 \(metric 0.25\)"):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint after update 3; there are those of updates 2, 4 \(metric 0.25\)"):
         choose_checkpoint(run_dir, "3")
     state.write_bytes(state.read_bytes().swapcase())
     for which in (BEST, "4"):
         with pytest.raises(CheckpointError, match=r"update_00000004 is damaged: rank_0/state\.safetensors has changed"):
             choose_checkpoint(run_dir, which)
     (run_dir.checkpoints / "update_00000002/manifest.json").write_text("{")
-    with pytest.raises(CheckpointError, match="update_00000002 can't be exported: the manifest is damaged"):
+    with pytest.raises(CheckpointError, match="update_00000002 can't be taken: the manifest is damaged"):
         choose_checkpoint(run_dir, "2")
 
 
