@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,8 +40,12 @@ class Outcome:
     loss_scale: float = 0.0
     norm_at_step: float = 0.0
     """DeepSpeed's own, after scaling; 0 in stage 0."""
+    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Parameter -> its gradient as the step finds it: clipped, unscaled, flattened, whole."""
     change: dict[str, torch.Tensor] = field(default_factory=dict)
     """Parameter -> change of its master over the step."""
+    masters: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Parameter -> its master after the step."""
 
 
 def rows() -> list[torch.Tensor]:
@@ -59,7 +64,7 @@ def clip_factor(norm: float, limit: float) -> float:
 
 def loss_sum(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
     logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
-    return cross_entropy(logits.float(), ids[0, 1:], reduction="sum")
+    return cross_entropy(logits if logits.dtype == torch.float64 else logits.float(), ids[0, 1:], reduction="sum")
 
 
 def load(folder: str, dtype: torch.dtype) -> torch.nn.Module:
@@ -112,19 +117,46 @@ def _one_update(run: Path, folder: str, spec: Spec, ranks: Ranks) -> Outcome:
     outcome.loss_scale = loss_scale(engine)
     factors = [clip_factor(norm, limit) for norm, limit in zip(outcome.groups, LIMITS, strict=True)]
     scale_gradients_(engine, lambda name: factors[is_attention(name)])
+    outcome.gradients = _whole_gradients(engine)
     outcome.norm_at_step = float(engine.step(RATE).grad_norm or 0.0)
     after = whole_state(engine)
-    outcome.change = {name.partition("/")[2]: after[name] - before[name] for name in before if name.startswith(MASTER)}
+    outcome.masters = {name.partition("/")[2]: after[name] for name in before if name.startswith(MASTER)}
+    outcome.change = {name: master - before[f"{MASTER}/{name}"] for name, master in outcome.masters.items()}
     engine.deepspeed.destroy()
     return outcome
 
 
-def reference(folder: str, dtype: torch.dtype) -> tuple[dict[str, float], list[float], dict[str, torch.Tensor]]:
-    """Norm of each parameter's gradient, norms of the two groups, and each parameter's change after clipping them apart."""
+def _whole_gradients(engine: Engine) -> dict[str, torch.Tensor]:
+    mine = [(owned.name, owned.start, gradient.float().flatten() / loss_scale(engine)) for owned, gradient in gradient_slices(engine)]
+    whole: dict[str, dict[int, torch.Tensor]] = {}
+    for name, start, gradient in (piece for pieces in dist.gather_objects(mine, engine.ranks) for piece in pieces):
+        whole.setdefault(name, {})[start] = gradient
+    return {name: torch.cat([pieces[start] for start in sorted(pieces)]) for name, pieces in whole.items()}
+
+
+@dataclass
+class Reference:
+    """One update in plain torch."""
+
+    norms: dict[str, float]
+    """Of each parameter's gradient, before clipping."""
+    totals: list[float]
+    """Of the two groups, before clipping."""
+    gradients: dict[str, torch.Tensor]
+    """Clipped by group, flattened."""
+
+
+def reference(folder: str, dtype: torch.dtype, *, computed_in: torch.dtype | None = None) -> Reference:
+    """The update with weights rounded to `dtype`; computed in float64, or under autocast to bf16 for bfloat16 and weights of another type."""
     model = load(folder, dtype)
-    total = sum(loss_sum(model, ids) for ids in rows())
+    if computed_in is torch.float64:
+        model.double()
+    with torch.autocast("cpu", torch.bfloat16, enabled=computed_in is torch.bfloat16):
+        total = sum(loss_sum(model, ids) for ids in rows())
     (total / sum(length - 1 for length in LENGTHS)).backward()
     norms = {name: float(parameter.grad.double().norm()) for name, parameter in model.named_parameters()}
     groups = [[parameter for name, parameter in model.named_parameters() if is_attention(name) == half] for half in (0, 1)]
-    totals = [float(torch.nn.utils.clip_grad_norm_(group, limit)) for group, limit in zip(groups, LIMITS, strict=True)]
-    return norms, totals, {name: -RATE * parameter.grad.float().flatten() for name, parameter in model.named_parameters()}
+    totals = [math.hypot(*(float(parameter.grad.double().norm()) for parameter in group)) for group in groups]
+    factors = [clip_factor(total, limit) for total, limit in zip(totals, LIMITS, strict=True)]
+    gradients = {name: factors[is_attention(name)] * parameter.grad.double().flatten() for name, parameter in model.named_parameters()}
+    return Reference(norms, totals, gradients)
