@@ -31,14 +31,18 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
     """
     warn_of_another_base(spec, source)
     asked = [source.digest, asdict(spec.method), _adapter_state(spec), asdict(spec.optimizer)["parameter_groups"], spec.train.gradient_checkpointing]
+    asked.append(spec.train.keep_in_fp32)
     asked.append({name: version(name) for name in LIBRARIES})
     memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
     if memory.exists():
         return
     from ftcore.model.build import attach_method
     from ftcore.model.groups import freeze_matching
+    from ftcore.model.kept_buffers import check_kept_buffers
 
-    freeze_matching(attach_method(load_without_memory(source), spec.method, spec.train), spec.optimizer)
+    base = load_without_memory(source)
+    check_kept_buffers(base, spec.train.keep_in_fp32)
+    freeze_matching(attach_method(base, spec.method, spec.train), spec.optimizer)
     write_atomic(memory, source.name + "\n")
 
 
