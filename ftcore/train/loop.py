@@ -112,7 +112,8 @@ class Trainer:
         stepped = result is not None and result.outcome.applied
         counts = self._counts(window)
         self.cursor = self.cursor.advance(epoch=self._epoch_after(window), stepped=stepped, **counts)
-        if _due(update + 1, self.job.spec.logging.logging_steps) or update + 1 == self.job.sequence.total_updates:
+        logging = self.job.spec.logging
+        if any(_due(update + 1, every) for every in (logging.logging_steps, logging.layer_grad_norm_steps)) or update + 1 == self.job.sequence.total_updates:
             extra = {"seconds": time.perf_counter() - started, "micro_steps": len(batches), "stepped": stepped, **self._insight.extra()}
             record = self._log.write(window, plan, result, counts, extra)
             self._insight.observe(record, window.sample_ids, plan.clip_groups)
