@@ -140,7 +140,7 @@ def _training_rows(card: Card) -> list[tuple[str, object]]:
         ("supervised tokens seen", f"{cursor.supervised_tokens_seen:,} of {cursor.tokens_seen:,} tokens"),
         ("precision", manifest.precision),
         ("optimizer", f"{manifest.optimizer}, learning rate {spec.optimizer.learning_rate:g}, {spec.schedule.lr_scheduler_type} schedule"),
-        ("ranks and ZeRO stage", f"{manifest.world_size} ranks, stage {manifest.zero_stage}"),
+        ("ranks and ZeRO stage", f"{manifest.world_size}, stage {manifest.zero_stage}"),
         ("seed", spec.train.seed),
         ("versions", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
     ]

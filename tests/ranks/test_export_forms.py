@@ -30,6 +30,7 @@ from tests.ranks.jobs import make_job, make_run
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec, with_section
 from tests.ranks.test_evaluate_export import write_prepared
+from tests.unit.test_cli import ftlaunch
 
 Small = tuple[ModelSource, str]
 Logits = dict[str, torch.Tensor]
@@ -145,12 +146,11 @@ def logits_of(model: torch.nn.Module, samples: str) -> torch.Tensor:
     return logits[0] if batch.pick_K is None else logits.flatten(0, 1)[batch.pick_K]
 
 
-@pytest.mark.parametrize("name", ["rslora", "dora", *TIED, "untied", "untied adapted"])
-@pytest.mark.parametrize("form", ["auto", "hf"])
+@pytest.mark.parametrize(
+    ("name", "form"), [("untied", "auto"), *((name, form) for name in ("rslora", "dora", *TIED, "untied adapted") for form in ("auto", "hf"))]
+)
 def test_files_alone_give_the_engines_logits(name: str, form: str, trained: Runs, tmp_path: Path) -> None:
     """C05, C06: an adapted head or embedding that was tied comes apart when merged, and the configuration says so."""
-    if name == "untied" and form == "hf":
-        pytest.skip("auto is hf for a full model")
     record = exported(trained, name, tmp_path / "out", form)
     expected = trained[1][name][""]
     assert torch.allclose(logits_of(load_as_the_card_says(tmp_path / "out"), trained[2]), expected, rtol=1e-4, atol=1e-4)
@@ -209,6 +209,12 @@ def test_several_adapters(trained: Runs, tmp_path: Path) -> None:
         exported(trained, "several", tmp_path / "no", adapter="third")
     with pytest.raises(SpecError, match="no adapter 'third': its adapter has no name"):
         exported(trained, "dora", tmp_path / "no", adapter="third")
+
+
+def test_the_command_line_names_the_adapters(trained: Runs, tmp_path: Path) -> None:
+    ended = ftlaunch(tmp_path, "export", str(trained[0] / "several"), "--to", "out", "--adapter", "third")
+    assert ended.returncode == 2 and "give one of first, second" in ended.stderr and "Traceback" not in ended.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def rewritten(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
