@@ -30,19 +30,15 @@ def attach_adapters(base: torch.nn.Module, method: MethodSection, train: TrainSe
     """
     check_targets(base, method)
     named = method.adapters or {SINGLE: AdapterSection()}
-    model: PeftModel | None = None
+    (first, own), *others = named.items()
     try:
-        for name, adapter in named.items():
+        torch.manual_seed(train.seed)
+        model: PeftModel = get_peft_model(base, lora_config(method, own), adapter_name=first)  # type: ignore[arg-type,assignment]
+        for name, adapter in others:
             torch.manual_seed(train.seed)
-            config = lora_config(method, adapter)
-            if model is None:
-                model = get_peft_model(base, config, adapter_name=name)  # type: ignore[arg-type,assignment]
-            else:
-                model.add_adapter(name, config)
+            model.add_adapter(name, lora_config(method, adapter))
     except (ValueError, TypeError) as error:
         raise SpecError(f"PEFT can't adapt this model: {error}", where="method", fix="use target_modules [all-linear]") from error
-    if model is None:
-        raise SpecError("no adapter is named", where="method.adapters", fix="name at least one")
     for parameter in adapter_parameters(model):
         parameter.requires_grad_(True)
         parameter.data = parameter.data.to(COMPUTE_DTYPES[train.precision])
