@@ -110,6 +110,7 @@ def node_scripts(run_dir: RunDir, hosts: tuple[Host, ...], module: str = "ftcore
         import_root=import_root(),
         master_addr=master_address(hosts),
         rank_command=(sys.executable, "-m", module, str(run_dir.path)),
+        import_once=True,
     )
     return {run_dir.node_script(rank): render_node_script(context, hosts, rank) for rank in range(len(hosts))}
 

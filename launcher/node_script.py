@@ -29,6 +29,8 @@ class ScriptContext:
     """Where rank 0 listens, unless MASTER_ADDR says otherwise."""
     rank_command: tuple[str, ...]
     """argv of a rank."""
+    import_once: bool = False
+    """Whether a host may fork its ranks from one process that has imported the command's module (see `launcher.node.Node`)."""
 
 
 def render_node_script(context: ScriptContext, hosts: Sequence[Host], node_rank: int) -> str:
@@ -40,6 +42,7 @@ def render_node_script(context: ScriptContext, hosts: Sequence[Host], node_rank:
         *("--local-ranks", str(host.slots), "--first-rank", str(sum(earlier.slots for earlier in hosts[:node_rank]))),
         *("--world-size", str(sum(each.slots for each in hosts))),
         *(("--devices", ",".join(map(str, host.slot_ids))) if host.slot_ids else ()),
+        *(("--import-once",) if context.import_once else ()),
     ]
     pythonpath = f'export PYTHONPATH={shlex.quote(context.import_root)}"${{PYTHONPATH:+:$PYTHONPATH}}"\n' if context.import_root else ""
     return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
@@ -11,24 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ftcore.spec.errors import INTERRUPT_STATUS_BASE
+from ftcore.spec.parentage import die_with_parent
 
 LAUNCH_ID = "FTLAUNCH_LAUNCH_ID"
 """Environment variable that marks every process of one launch, however deep; `LAUNCH.NODE_RANK` below a node's supervisor."""
 
-_PR_SET_PDEATHSIG = 1
 _SWEEP_LIMIT_S = 2.0
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def exit_status(returncode: int) -> int:
     """The status a shell would show: -N (killed by signal N) becomes 128 + N."""
     return returncode if returncode >= 0 else INTERRUPT_STATUS_BASE - returncode
-
-
-def die_with_parent(signum: int) -> None:
-    """Asks the kernel to send this process `signum` when the thread that started it ends; survives exec."""
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def child_setup(death_signal: int) -> Callable[[], None]:
@@ -44,6 +36,23 @@ def child_setup(death_signal: int) -> Callable[[], None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     return setup
+
+
+class AdoptedProcess:
+    """A child that another process started for this one and left to it (`adopt_orphans`); has what is used here of subprocess.Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        """-N for a signal N; None while it runs, as far as `poll` has seen."""
+
+    def poll(self) -> int | None:
+        """`returncode`, of now. Raises ChildProcessError when it is no child of this process."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
 
 
 def signal_group(pid: int, signum: int) -> None:

@@ -58,4 +58,4 @@ def test_a_rank_that_fails_is_named(cli: Cli) -> None:
     assert done.returncode == 6, (done.returncode, done.stderr)
     assert "no parameter was changed" in done.stderr and "Traceback" not in done.stderr
     events = [json.loads(line) for line in (cli.folder / "run" / "events.jsonl").read_text().splitlines()]
-    assert any(event["event"] == "failed_update" and event["samples"] for event in events)
+    assert any(event["event"] == "failed_update" and event["micro_steps"][0]["samples"] for event in events)

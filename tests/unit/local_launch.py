@@ -28,7 +28,10 @@ def resolved_for(slots: int = 2, host: str = "localhost") -> ResolvedSpec:
 
 
 def launch(folder: Path, progress: Progress) -> str:
-    """Runs prepare.py, rank.py on two ranks and export.py of `folder`; those that are missing do nothing."""
+    """Runs prepare.py, rank.py on two ranks and export.py of `folder`; those that are missing do nothing.
+
+    With a module trained.py in place of rank.py the ranks are forked.
+    """
     resolved, run_dir = resolved_for(), RunDir(folder / "run")
     run_dir.path.mkdir(exist_ok=True)
 
@@ -36,13 +39,15 @@ def launch(folder: Path, progress: Progress) -> str:
         script = folder / name
         return (sys.executable, str(script)) if script.exists() else ("true",)
 
+    forks = (folder / "trained.py").exists()
     context = ScriptContext(
         run_dir=run_dir.path,
         launch_dir=ROOT,
         python=sys.executable,
-        import_root=str(ROOT),
+        import_root=f"{ROOT}:{folder}" if forks else str(ROOT),
         master_addr="127.0.0.1",
-        rank_command=argv("rank.py"),
+        rank_command=(sys.executable, "-m", "trained", str(run_dir.path)) if forks else argv("rank.py"),
+        import_once=forks,
     )
     write_files({run_dir.node_script(0): render_node_script(context, resolved.hosts, 0)})
     with locked(run_dir) as handle:

@@ -14,7 +14,15 @@ HOSTS = (Host(name="alpha", slots=2, user="trainer"), Host(name="beta", slots=2,
 
 def context(run_dir: str = "/runs/a b", import_root: str = "/src", python: str = "/venv/bin/python", launch_dir: str = "/home/me/it's") -> ScriptContext:
     command = (python, "-m", "ftcore.run", run_dir)
-    return ScriptContext(run_dir=Path(run_dir), launch_dir=Path(launch_dir), python=python, import_root=import_root, master_addr="alpha", rank_command=command)
+    return ScriptContext(
+        run_dir=Path(run_dir),
+        launch_dir=Path(launch_dir),
+        python=python,
+        import_root=import_root,
+        master_addr="alpha",
+        rank_command=command,
+        import_once=True,
+    )
 
 
 def test_golden_scripts() -> None:
@@ -38,5 +46,5 @@ def test_bash_reads_it_as_meant(tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/x", "MASTER_PORT": "1234"}
     shown = subprocess.run(["bash", str(script)], env=env, capture_output=True, text=True, check=True).stdout
     arguments = ["-m", "launcher.node", "--run-dir", str(odd), "--host", "beta", "--node-rank", "1", "--nodes", "2", "--local-ranks", "2"]
-    arguments += ["--first-rank", "2", "--world-size", "4", "--devices", "0,2", "--", str(shows), "-m", "ftcore.run", str(odd)]
+    arguments += ["--first-rank", "2", "--world-size", "4", "--devices", "0,2", "--import-once", "--", str(shows), "-m", "ftcore.run", str(odd)]
     assert shown == f"{odd}\n" + "".join(f"{part}|" for part in ["alpha:1234", f"{odd}:/x", "1", *arguments])

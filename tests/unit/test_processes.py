@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.errors import ClusterError
+from ftcore.spec.parentage import die_with_parent
 from launcher.children import Child, run_child, stop_signals
 from launcher.failure import describe_status, tail
-from launcher.processes import LAUNCH_ID, die_with_parent, exit_status, sweep
+from launcher.processes import LAUNCH_ID, exit_status, sweep
 
 
 def test_exit_statuses() -> None:
