@@ -16,6 +16,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
+from ftcore.engine_leaves import gather_whole_layers
 from ftcore.engine_state import require_carriable
 from ftcore.metrics.writer import record_event
 from ftcore.model.build import build_model
@@ -70,6 +71,9 @@ def build_engine(job: Job, ranks: Ranks) -> Engine:
     """The model on this rank's device, wrapped by DeepSpeed with the run's ds_config.json."""
     join_process_group(ranks)
     model = build_model(job.spec, job.base, job.run_dir.ds_config)
+    zero = job.spec.zero
+    if zero.stage == 3 and zero.offload_optimizer == zero.offload_param == "none":
+        gather_whole_layers(model)
     groups = parameter_groups(model, job.spec)
     return Engine(model, groups, job.run_dir.ds_config, ranks, coalesce=bool(job.spec.zero.coalesce_grad_reduction))
 
