@@ -14,6 +14,7 @@ from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, PreparedSet
 from ftcore.spec.resolved import ResolvedSpec
+from ftcore.spec.sections import Spec
 
 COUNTED_UPDATES = 500
 """Updates whose deal is worked out for the plan; a longer run's figures are those of its first ones."""
@@ -53,6 +54,10 @@ class Plan:
     """Mean over updates of the dearest rank's cost over the mean rank's."""
     attention_share: float
     """c in the cost l + c·l²."""
+    precision: str
+    """The types that weights, gradients and optimizer state are held in."""
+    notes: tuple[str, ...] = ()
+    """What a reader would not expect."""
     eval_samples: dict[str, int]
     """Evaluation set -> samples."""
     eval_supervised_tokens: dict[str, int]
@@ -66,6 +71,7 @@ class Plan:
         steps = f"{self.micro_steps_min}" if self.micro_steps_min == self.micro_steps_max else f"{self.micro_steps_min} to {self.micro_steps_max}"
         rows = [
             ("ranks", f"{self.world_size}, ZeRO stage {self.zero_stage}"),
+            ("numeric types", self.precision),
             ("rows read", f"{self.rows:,}"),
             ("rows dropped", dropped),
             ("rows truncated", f"{self.truncated:,}"),
@@ -85,6 +91,7 @@ class Plan:
             rows.append((f"evaluation set {name}", f"{samples:,} samples with {self.eval_supervised_tokens[name]:,} supervised tokens"))
         note = f"\nMicro-steps, fillers, fill and imbalance are of the first {self.counted_updates} updates.\n"
         note = note if self.counted_updates < self.total_updates else ""
+        note += "".join(f"\nNote: {text}.\n" for text in self.notes)
         return "\n".join(f"{name + ':':<30}{value}" for name, value in rows) + "\n" + note
 
 
@@ -111,6 +118,8 @@ def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: dict[str, Sa
     return Plan(
         world_size=resolved.world_size,
         zero_stage=spec.zero.stage,
+        precision=describe_precision(spec),
+        notes=_notes(spec),
         rows=prepared_set.rows,
         samples=len(train),
         dropped=dict(prepared_set.dropped),
@@ -132,6 +141,27 @@ def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: dict[str, Sa
         fill=counted.fill,
         cost_imbalance=counted.imbalance,
     )
+
+
+def describe_precision(spec: Spec) -> str:
+    """The types that weights, gradients and optimizer state are held in, in words."""
+    sixteen = {"bf16": "bfloat16", "fp16": "float16 with a dynamic loss scale"}.get(spec.train.precision)
+    if sixteen is not None:
+        text = f"{sixteen}; master weights, moments and the sum of gradients in float32"
+    elif spec.train.precision == "bf16_autocast":
+        text = "float32, with matrix products in bfloat16"
+    else:
+        text = "float32"
+    if spec.method.type == "qlora":
+        kind = f"{spec.method.quant_type}, 4 bits" if spec.method.bits == 4 else "8 bits"
+        text += f"; linear layers of the base in {kind}"
+    return text
+
+
+def _notes(spec: Spec) -> tuple[str, ...]:
+    if spec.method.type == "qlora" and spec.zero.stage == 3:
+        return ("each rank first loads the whole quantised base; stage 3 partitions it afterwards",)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

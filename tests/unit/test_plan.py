@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ftcore.batch.deal import deal
-from ftcore.batch.plan import attention_share_of, make_plan
+from ftcore.batch.plan import attention_share_of, describe_precision, make_plan
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.spec.resolved import Host, ResolvedSpec
-from tests.ranks.specs import make_spec
+from tests.ranks.specs import make_spec, with_section
 
 LENGTHS = [5, 9, 30, 31, 40, 7, 12, 22, 18, 3, 3]
 
@@ -58,3 +58,14 @@ def test_attention_share_from_config(config: dict[str, object] | None, hidden: i
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     assert attention_share_of(str(tmp_path)) == pytest.approx(1 / (12 * hidden))
+
+
+@pytest.mark.parametrize(
+    ("precision", "words"),
+    [("fp32", "float32"), ("bf16", "bfloat16; master weights"), ("fp16", "float16 with a dynamic"), ("bf16_autocast", "matrix products in bfloat16")],
+)
+def test_numeric_types_are_told(precision: str, words: str) -> None:
+    """G06: what is trained, and in which type, stands in the plan."""
+    assert words in describe_precision(with_section(make_spec(2), "train", precision=precision))
+    quantised = with_section(make_spec(2, method="lora"), "method", type="qlora", bits=8)
+    assert describe_precision(quantised).endswith("linear layers of the base in 8 bits")
