@@ -30,7 +30,7 @@ OPEN_KEYWORDS = {
 UNFINISHED = ("TODO", "FIXME", "XXX", "NotImplementedError", "unittest.mock")
 
 DOORS = {
-    "deepspeed": ("ftcore/engine.py", "ftcore/engine_inference.py", "ftcore/engine_state.py"),
+    "deepspeed": ("ftcore/engine.py", "ftcore/engine_inference.py", "ftcore/engine_leaves.py", "ftcore/engine_state.py"),
     "torch.distributed": ("ftcore/dist.py",),
 }
 """Library -> the modules of the product that may import it."""
