@@ -37,6 +37,7 @@ def test_counts(samples: SampleSet, tmp_path: Path) -> None:
     )
     source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
     plan = make_plan(resolved, samples, {"eval": samples}, Prepared(train=prepared_set, eval={}, model=source))
+    assert not plan.notes
     sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
     deals = [
         deal(samples.lengths[sequence.window(update).sample_ids], world_size=4, micro_batch_tokens=40, attention_share=plan.attention_share)
@@ -51,6 +52,18 @@ def test_counts(samples: SampleSet, tmp_path: Path) -> None:
     text = plan.render()
     assert "2 overlong" in text and "1 no_supervised_tokens" in text and "680 = 180 trained on + 500 dropped or cut off" in text
     assert json.loads(plan.to_json())["fill"] == plan.fill <= 1
+
+
+@pytest.mark.parametrize(("stage", "method", "is_told"), [(3, "qlora", True), (2, "qlora", False), (3, "lora", False)])
+def test_a_quantised_base_in_stage_3_is_first_whole_on_each_rank(stage: int, method: str, is_told: bool, samples: SampleSet, tmp_path: Path) -> None:
+    """G09: the peak of memory while loading is the whole base, and plan.txt says so."""
+    counts = samples.counts
+    prepared = PreparedSet(arrow="", samples=len(samples), rows=14, tokens=counts.tokens, supervised_tokens=22)
+    source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
+    spec = make_spec(stage, method=method, updates=4)
+    resolved = ResolvedSpec(spec=spec, hosts=(Host(name="a", slots=2),), sources={}, cache_dir=str(tmp_path))
+    text = make_plan(resolved, samples, {}, Prepared(train=prepared, eval={}, model=source)).render()
+    assert ("each rank first loads the whole quantised base" in text) == is_told
 
 
 @pytest.mark.parametrize(("config", "hidden"), [({"hidden_size": 64}, 64), ({"n_embd": 32}, 32), ({"text_config": {"hidden_size": 128}}, 128), (None, 1024)])

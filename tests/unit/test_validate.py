@@ -106,6 +106,25 @@ def test_mistake(tmp_path: Path, text: str, where: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "advice"),
+    [
+        ("los", "did you mean `loss`?"),
+        ("eval_loss", "did you mean `eval/loss`?"),
+        ("hard/loss", "did you mean `eval/loss`?"),
+        ("accuracy", "valid here: loss, eval/loss, easy/loss"),
+    ],
+)
+def test_misspelt_metric(wanted: str, advice: str, tmp_path: Path) -> None:
+    """K07: refused before anything starts, not after the first evaluation."""
+    sets = "data: {train: {path: builtin:extraction/train}, eval: {path: builtin:extraction/eval}, eval_sets: {easy: {path: builtin:extraction/eval}}}"
+    text = BASE.replace(BASE.splitlines()[1], sets)
+    assert problems_of(tmp_path, text + "checkpoint: {metric_for_best_model: easy/loss}\n") == []
+    (problem,) = problems_of(tmp_path, text + f"checkpoint: {{metric_for_best_model: {wanted}}}\n")
+    assert problem.what == f"no evaluation gives {wanted}" and advice in problem.fix
+    assert problem.where == "checkpoint.metric_for_best_model" and problem.line == 4
+
+
+@pytest.mark.parametrize(
     ("line", "text", "where", "words"),
     [
         (1, "model: {model_name_or_path: ./nowhere}", "model.model_name_or_path", "no such file or folder"),
