@@ -93,7 +93,7 @@ def restore(engine: Engine, job: Job) -> Cursor:
         if first and job.run_dir.metrics.exists():
             record_event(job.run_dir, "note", text="stopped before its first checkpoint was whole: starting from update 0")
         return start
-    cursor = load_checkpoint(engine, search.found, spec=job.spec, base=job.base)
+    cursor = load_checkpoint(engine, search.found, spec=job.spec, base=job.base, tell=lambda text: record_event(job.run_dir, "note", text=text))
     cursor.check_same_data(fingerprint=job.train.fingerprint, seed=job.spec.train.seed)
     if first:
         # Only now: a resume that is refused changes nothing.

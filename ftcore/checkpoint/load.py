@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
 from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, set_loss_scale_state, slices_to_load, trained_shapes
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.events import emit
 from ftcore.spec.sections import Spec
 
 
@@ -53,12 +55,17 @@ def lowest_metric_over_ranks(newest: Path, ranks: Ranks) -> float | None:
     return cast(float | None, gather_objects(metric, ranks)[0])
 
 
+def _emit_note(text: str) -> None:
+    emit("note", text=text)
+
+
 @torch.no_grad()
-def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSource) -> Cursor:
+def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSource, tell: Callable[[str], None] = _emit_note) -> Cursor:
     """Restores parameters, moments, buffers and random state; returns the cursor.
 
     With the world size the checkpoint was written with, everything is bit-equal; with another, random
-    states are seeded anew from the seed, the update and the rank. Raises CheckpointError before anything
+    states are seeded anew from the seed, the update and the rank; so is the accelerator's where the run
+    went on to another kind of device, which `tell` hears of on rank 0. Raises CheckpointError before anything
     is changed when the checkpoint belongs to another base model, method or optimizer.
     """
     _check_same_run(engine, found, spec, base)
@@ -77,7 +84,9 @@ def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSour
     for name, buffer in engine.module.named_buffers():
         if name in buffers:
             buffer.copy_(buffers[name])
-    _restore_rng(engine, found, spec, cursor)
+    note = _restore_rng(engine, found, spec, cursor)
+    if note and engine.ranks.is_first:
+        tell(note)
     return cursor
 
 
@@ -103,12 +112,13 @@ def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource)
         )
 
 
-def _restore_rng(engine: Engine, found: Found, spec: Spec, cursor: Cursor) -> None:
+def _restore_rng(engine: Engine, found: Found, spec: Spec, cursor: Cursor) -> str:
     ranks = engine.ranks
-    if found.manifest.world_size == ranks.world_size:
-        load_rng(layout.rank_path(found.path, ranks.rank) / layout.RNG)
-        return
+    # First, so that no state which the checkpoint does not hold repeats the numbers of the run's beginning.
     seed_all(spec.train.seed, cursor.next_update, ranks.rank)
+    if found.manifest.world_size != ranks.world_size:
+        return ""
+    return load_rng(layout.rank_path(found.path, ranks.rank) / layout.RNG)
 
 
 def seed_all(seed: int, update: int, rank: int) -> None:

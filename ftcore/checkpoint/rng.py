@@ -26,8 +26,11 @@ def capture_rng() -> str:
     return json.dumps(state)
 
 
-def load_rng(path: Path) -> None:
-    """Restores what `capture_rng` gave. Raises CheckpointError when that is not possible; never goes on unseeded."""
+def load_rng(path: Path) -> str:
+    """Restores what `capture_rng` gave; returns a note on the accelerator's state where the run went on to another kind of device, else "".
+
+    That state can't be restored then, and is left as it is. Raises CheckpointError when anything else is not possible; never goes on unseeded.
+    """
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
         version, internal, gauss = state["python"]
@@ -37,8 +40,16 @@ def load_rng(path: Path) -> None:
         torch.set_rng_state(_decode(state["torch"]))
         if state["accelerator"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(_decode(state["accelerator"]))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        return _device_note(saved_on_accelerator=state["accelerator"] is not None)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"the random state can't be restored: {error}", where=str(path), fix="resume from an older checkpoint") from error
+
+
+def _device_note(*, saved_on_accelerator: bool) -> str:
+    if saved_on_accelerator == torch.cuda.is_available():
+        return ""
+    saved, now = ("an accelerator", "the CPU") if saved_on_accelerator else ("the CPU", "an accelerator")
+    return f"the checkpoint was written on {saved} and the run goes on on {now}: it can't be equal to the bit, and dropout draws other numbers"
 
 
 def _encode(state: torch.Tensor) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from ftcore.checkpoint import capture
 from ftcore.checkpoint.layout import newest_first
 from ftcore.checkpoint.manifest import read_manifest
 from ftcore.data.prepared import ModelSource
 from ftcore.spec.sections import OptimizerSection, Spec
 from tests.ranks.engine_facts import allow_fp16
-from tests.ranks.jobs import TrainedRank, train_runs
+from tests.ranks.jobs import TrainedRank, read_lines, train_runs
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec, with_section
 
@@ -79,7 +81,7 @@ def test_resume_is_bit_equal(stage: int, precision: str, method: str, optimizer:
     ],
 )
 def test_resume_elsewhere(before: tuple[int, int], after: tuple[int, int], method: str, pool: RankPool, small: Small, tmp_path: Path) -> None:
-    """Stage and ranks may change: same samples, same losses (fp32)."""
+    """F12: stage and ranks may change: same samples in every update, so the same global batch, and the same losses (fp32)."""
     (stage, world_size), (new_stage, new_world_size) = before, after
     spec = make_spec(stage, updates=UPDATES, save_steps=SAVED, method=method)
     if method == "lora":  # dropout's random numbers belong to a rank, so they can't be the same on other ranks
@@ -95,6 +97,37 @@ def test_resume_elsewhere(before: tuple[int, int], after: tuple[int, int], metho
 
 def without_dropout(spec: Spec) -> Spec:
     return with_section(spec, "method", lora_dropout=0.0)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_resume_inside_warm_up(world_size: int, pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """F11: the learning rate neither restarts nor jumps, on as many ranks or on others."""
+    spec = with_section(make_spec(2, updates=10, save_steps=4), "schedule", lr_scheduler_type="linear", warmup_steps=8)
+    unbroken(pool, small, spec, 2, tmp_path / "whole")
+    copy_at(tmp_path / "whole", tmp_path / "resumed", 4)
+    unbroken(pool, small, spec, world_size, tmp_path / "resumed")
+    whole, resumed = ([line["learning_rate"] for line in read_lines(tmp_path / run / "metrics.jsonl")] for run in ("whole", "resumed"))
+    peak = spec.optimizer.learning_rate
+    assert resumed == whole and whole == pytest.approx([peak * factor for factor in (0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1, 1 / 2)])
+    assert '"resumed", ' in (tmp_path / "resumed" / "events.jsonl").read_text()
+
+
+def train_with_accelerator_state(rank: int, world_size: int, runs: list[tuple[str, Spec]], source: ModelSource, samples: str) -> list[TrainedRank]:
+    """`train_runs` whose checkpoints hold the random state of an accelerator, as those written on one do."""
+    plain = capture.capture_rng
+    capture.capture_rng = lambda: json.dumps({**json.loads(plain()), "accelerator": "AAAA"})
+    return train_runs(rank, world_size, runs, source, samples)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is no such accelerator to be without")
+def test_resume_on_another_kind_of_device_is_told(pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """F14: once, in events.jsonl."""
+    spec = make_spec(2, updates=2, save_steps=1)
+    pool.run(train_with_accelerator_state, 2, [(str(tmp_path / "whole"), spec)], *small, logs=tmp_path / "logs")
+    copy_at(tmp_path / "whole", tmp_path / "resumed", 1)
+    unbroken(pool, small, spec, 2, tmp_path / "resumed")
+    notes = [line["text"] for line in read_lines(tmp_path / "resumed" / "events.jsonl") if line["event"] == "note"]
+    assert len([text for text in notes if "written on an accelerator and the run goes on on the CPU" in text]) == 1
 
 
 def ids(ranks: list[TrainedRank], update: int) -> list[int]:

@@ -113,6 +113,7 @@ def test_bounds_by_samples_of_one_window() -> None:
 
 
 def test_a_billion_updates_are_counted_at_once() -> None:
+    """F10: the last update is found without going through those before it."""
     updates = sequence(1, batch=BatchSection(global_batch_size=1), max_steps=1_000_000_000)
     assert updates.window(999_999_999).epoch == 999_999_999
 

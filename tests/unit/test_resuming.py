@@ -36,10 +36,12 @@ def started(tmp_path: Path, *, precision: str = "fp32", stage: int = 2, more: st
 
 
 def test_another_stage_and_other_hosts(tmp_path: Path) -> None:
+    """F12: 4 ranks go on with a run of 2; nothing of the batch changes."""
     before = started(tmp_path)
     (tmp_path / "hosts").write_text("localhost slots=4\n")
     after = resolve_again(before, Options(hosts=tmp_path / "hosts", zero_stage=1), 3)
     assert after.spec.zero.stage == 1 and not after.spec.zero.coalesce_grad_reduction and after.world_size == 4
+    assert after.spec.batch == before.spec.batch
     assert after.sources["zero.stage"] == "--zero (resume, attempt 3)" and after.sources["zero.coalesce_grad_reduction"] == "derived"
     assert after.sources["cluster.hosts"] == "--hosts (resume, attempt 3)" and "cluster.slots" not in after.sources
     assert set(changes(before, after)) == {"cluster.hosts", "cluster.slots", "hosts", "world_size", "zero.stage", "zero.coalesce_grad_reduction"}
@@ -87,6 +89,7 @@ def test_a_wrong_hostfile(tmp_path: Path) -> None:
 
 
 def test_rules_about_the_number_of_ranks(tmp_path: Path) -> None:
+    """F12: a number of ranks that can't be is refused before anything is loaded."""
     before = started(tmp_path, stage=3, more=", overrides: {zero_optimization: {zero_hpz_partition_size: 2}}")
     with pytest.raises(SpecError, match="3 ranks don't divide into groups of 2"):
         resolve_again(before, Options(sets=("cluster.slots=3",)), 2)

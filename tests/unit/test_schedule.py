@@ -23,6 +23,7 @@ from ftcore.train.schedule import learning_rate_factor, warmup_updates
     ],
 )
 def test_factor(schedule: ScheduleSection, update: int, total: int, factor: float) -> None:
+    """F11: a function of the update's number alone; halfway through a warm-up of 2000 it is half the peak, resumed or not."""
     assert learning_rate_factor(schedule, update, total) == pytest.approx(factor)
 
 
