@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ftcore import dist
 from ftcore.data.prepared import ModelSource
-from ftcore.model.quantise import quantisation
+from ftcore.model.quantise import quantisation, quantised_weights
+from ftcore.run import build_engine
 from ftcore.spec.errors import FtError
 from ftcore.spec.sections import MethodSection, Spec
-from tests.ranks.jobs import train_runs
+from tests.ranks.jobs import make_job, make_run, train_runs
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec, with_section
 from tests.ranks.test_resume import copy_at
@@ -54,6 +56,25 @@ def test_every_4_bit_type_is_the_same_in_stages_2_and_3(pool: RankPool, small: S
     for second, third in zip(results[::2], results[1::2], strict=True):
         assert third.losses == pytest.approx(second.losses, rel=1e-5)
     assert len({result.losses[0] for result in results[::2]}) == len(kinds), "each kind rounds the base in its own way"
+
+
+def packed_sizes(rank: int, world_size: int, folder: str, spec: Spec, source: ModelSource, samples: str) -> dict[str, tuple[int, int, int]]:
+    """Packed weight -> its bytes in all, those that this rank keeps, and those in its own storage between two steps."""
+    ranks = dist.start()
+    run_dir = make_run(Path(folder) / str(rank), spec, world_size)
+    engine = build_engine(make_job(run_dir, spec, source, samples), ranks)
+    sizes = {name: (weight.ds_numel, weight.ds_tensor.numel(), weight.numel()) for name, weight in quantised_weights(engine.module)}
+    dist.barrier()
+    dist.stop()
+    return sizes
+
+
+def test_stage_3_partitions_the_packed_weights(pool: RankPool, small: Small, tmp_path: Path) -> None:
+    """G08: each rank keeps half of every packed weight of the base, and nothing whole."""
+    found = pool.run(packed_sizes, 2, str(tmp_path / "run"), make(3), *small, logs=tmp_path / "logs")
+    for sizes in found:
+        assert len(sizes) == 2 * 7  # layers x linear layers in each
+        assert all(mine == -(-whole // 2) < whole and not in_place for whole, mine, in_place in sizes.values())
 
 
 def test_without_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
