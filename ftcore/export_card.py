@@ -140,7 +140,7 @@ def _training_rows(card: Card) -> list[tuple[str, object]]:
         ("supervised tokens seen", f"{cursor.supervised_tokens_seen:,} of {cursor.tokens_seen:,} tokens"),
         ("precision", manifest.precision),
         ("optimizer", f"{manifest.optimizer}, learning rate {spec.optimizer.learning_rate:g}, {spec.schedule.lr_scheduler_type} schedule"),
-        ("ranks and ZeRO stage", f"{manifest.world_size}, stage {manifest.zero_stage}"),
+        ("ranks and ZeRO stage, of its last launch", f"{manifest.world_size}, stage {manifest.zero_stage}"),
         ("seed", spec.train.seed),
         ("versions", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
     ]
@@ -153,12 +153,12 @@ def _losses(card: Card) -> str:
     if len(card.resolved.spec.method.adapters) < 2:
         # Of several adapters, events.jsonl does not tell which one was scored.
         found |= evaluation_losses(card.run_dir, update)
-    lines = [
-        f"| {name} | {losses[min(losses)]:.4f} (update {min(losses)}) | {losses[max(losses)]:.4f} (update {max(losses)}) |"
-        for name, losses in found.items()
-        if losses
-    ]
+    lines = [f"| {name} | {_at(losses, min(losses))} | {_at(losses, max(losses)) if len(losses) > 1 else '-'} |" for name, losses in found.items() if losses]
     return "\n".join(["## Loss per supervised token\n", "| set | first | last |\n|---|---|---|", *lines]) if lines else ""
+
+
+def _at(losses: Losses, update: int) -> str:
+    return f"{losses[update]:.4f} ({f'update {update}' if update else 'before training'})"
 
 
 def training_losses(run_dir: RunDir, update: int, adapters: tuple[str, ...] = ()) -> Losses:

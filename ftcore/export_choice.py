@@ -8,6 +8,7 @@ from ftcore.checkpoint.find import Found, find_newest_whole
 from ftcore.checkpoint.layout import checkpoint_path, newest_first
 from ftcore.checkpoint.manifest import Manifest, damage, read_manifest
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
 
 NEWEST, BEST = "newest", "best"
@@ -47,7 +48,10 @@ def _newest(run_dir: RunDir, purpose: str) -> Found:
     search = find_newest_whole(run_dir.checkpoints)
     if search.found is None:
         reasons = "; ".join(search.skipped) or "none was saved"
-        raise CheckpointError(f"no whole checkpoint to {purpose}: {reasons}", where=str(run_dir.checkpoints), fix=f"ftlaunch --resume {run_dir.path}")
+        fix = "put the damaged files back: ftlaunch checkpoints verify says which" if newest_first(run_dir.checkpoints) else f"ftlaunch --resume {run_dir.path}"
+        raise CheckpointError(f"no whole checkpoint to {purpose}: {reasons}", where=str(run_dir.checkpoints), fix=fix)
+    for reason in search.skipped:
+        emit("note", text=f"checkpoint skipped: {reason}; taking {search.found.path.name}")
     return search.found
 
 

@@ -57,7 +57,9 @@ def report(error: BaseException, run_dir: RunDir) -> int:
     known = as_ft_error(error)
     status = known.exit_status if known is not None else OUR_BUG
     described = known.to_dict() if known is not None else FtError(f"{type(error).__name__}: {error}").to_dict()
-    cause = [] if isinstance(error, FtError) else traceback.format_exc().rstrip().splitlines()[-TRACEBACK_LINES:]
+    # A full disk or a missing permission is the user's to mend: where in our code it was met says nothing.
+    is_users = isinstance(error, FtError) or isinstance(known, CheckpointError)
+    cause = [] if is_users else traceback.format_exc().rstrip().splitlines()[-TRACEBACK_LINES:]
     rank = os.environ.get("RANK")
     details = {
         **described,

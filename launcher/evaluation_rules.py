@@ -40,6 +40,9 @@ def _best(spec: Spec, draft: Draft) -> Findings:
     known = ["loss", *(f"{name}/loss" for name in spec.data.held_out)]
     if wanted not in known:
         yield Problem(what=f"no evaluation gives {wanted}", where=where, fix=nearest(wanted, known))
+    elif spec.evaluation.eval_steps == 0:
+        what = "with evaluation.eval_steps 0 only the end is evaluated, so that the best checkpoint would be the last one"
+        yield Problem(what=what, where=where, fix="set evaluation.eval_steps, or remove it")
 
 
 def _answers(spec: Spec, draft: Draft) -> Findings:
@@ -57,6 +60,6 @@ def _answers(spec: Spec, draft: Draft) -> Findings:
 EVALUATION_RULES = (
     Rule(("data.eval", "data.eval_sets"), _set_names),
     Rule(("data.eval", "data.eval_sets"), _keys_without_sets),
-    Rule(("data.eval", "data.eval_sets", "checkpoint.metric_for_best_model"), _best),
+    Rule(("data.eval", "data.eval_sets", "checkpoint.metric_for_best_model", "evaluation.eval_steps"), _best),
     Rule(("evaluation.metrics", "evaluation.regex"), _answers),
 )

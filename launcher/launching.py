@@ -158,13 +158,15 @@ def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle
         trains=not manner.dry_run,
     )
     text = LocalBackend().run(launch, progress)
-    progress.line(text if launch.trains else _dry_run_text(run_dir))
+    progress.line(text if launch.trains else _dry_run_text(run_dir, resolved.hosts))
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     return process_environment(os.environ, variables, launch_id=uuid.uuid4().hex, import_root=import_root())
 
 
-def _dry_run_text(run_dir: RunDir) -> str:
+def _dry_run_text(run_dir: RunDir, hosts: tuple[Host, ...]) -> str:
     plan = run_dir.plan_txt.read_text(encoding="utf-8") if run_dir.plan_txt.is_file() else ""
+    if not all(is_local(host) for host in hosts):
+        return f"{plan}dry run: no rank was started, and none can be yet on other machines than this one"
     return f"{plan}dry run: no rank was started; `ftlaunch --resume {shown(run_dir.path)}` starts the run as it stands"

@@ -73,7 +73,8 @@ def check_adapter(path: str) -> Problem | None:
     if not os.path.isdir(full):
         return Problem(what=f"no such folder: {full}", fix="name the folder of an adapter, such as an export of an earlier run")
     if not os.path.exists(os.path.join(full, "adapter_config.json")):
-        return Problem(what=f"{full} has no adapter_config.json", fix="name the folder that PEFT's save_pretrained or `ftlaunch export --format adapter` wrote")
+        wrote = "name the folder that PEFT's save_pretrained or `ftlaunch export --format adapter` wrote"
+        return Problem(what=f"{full} has no adapter_config.json", fix=_several_adapters(full) or wrote)
     return None
 
 
@@ -87,7 +88,13 @@ def _check_folder(path: str) -> Problem | None:
         return None
     if os.path.exists(os.path.join(path, "adapter_config.json")):
         return Problem(what=f"{path} holds an adapter, not a model", fix="name the base model; or merge the adapter into it first")
-    return Problem(what=f"{path} has no config.json", fix="name the folder that save_pretrained wrote")
+    return Problem(what=f"{path} has no config.json", fix=_several_adapters(path) or "name the folder that save_pretrained wrote")
+
+
+def _several_adapters(path: str) -> str:
+    """What to name in place of a folder that holds one adapter a folder; empty for any other."""
+    inner = sorted(entry.path for entry in os.scandir(path) if os.path.exists(os.path.join(entry.path, "adapter_config.json")))
+    return f"it holds several adapters: name one of {', '.join(inner)}" if inner else ""
 
 
 def _check_package(name: str) -> Problem | None:

@@ -60,18 +60,20 @@ def require_unused(run_dir: RunDir) -> None:
     except OSError as error:
         raise _cant_write(run_dir.path, error) from error
     if {run_dir.resolved.name, run_dir.checkpoints.name, run_dir.attempt_logs(1).parent.name} & holds:
-        raise CheckpointError(f"{name} already holds a run", where="--output", fix=f"go on with it (ftlaunch --resume {name}), or choose another folder")
+        started = run_dir.metrics.name in holds or run_dir.checkpoints.name in holds
+        anew = "" if started else f"; nothing was trained in it, so to start with another spec remove it (rm -r {name})"
+        raise CheckpointError(f"{name} already holds a run", where="--output", fix=f"go on with it (ftlaunch --resume {name}), or choose another folder{anew}")
     if holds:
         raise CheckpointError(f"{name} is not empty and is no run's folder", where="--output", fix="choose an empty or a new folder")
 
 
-def find_run(path: Path) -> RunDir:
-    """The folder of an earlier run. Raises CheckpointError when it holds none."""
+def find_run(path: Path, where: str = "--resume") -> RunDir:
+    """The folder of an earlier run, which the user gave at `where`. Raises CheckpointError when it holds none."""
     run_dir = RunDir(path.absolute())
     if not run_dir.path.is_dir():
-        raise CheckpointError(f"there is no folder {path}", where="--resume", fix="name the run folder that ftlaunch printed")
+        raise CheckpointError(f"there is no folder {path}", where=where, fix="name the run folder that ftlaunch printed")
     if not run_dir.resolved.is_file():
-        raise CheckpointError(f"{path} holds no {run_dir.resolved.name}, so it is no run's folder", where="--resume", fix="name a folder ftlaunch made")
+        raise CheckpointError(f"{path} holds no {run_dir.resolved.name}, so it is no run's folder", where=where, fix="name a folder ftlaunch made")
     return run_dir
 
 

@@ -34,8 +34,13 @@ def _keys(prefix: str, section: dict[str, Any], schema: dict[str, Any]) -> list[
     found: list[tuple[str, dict[str, Any], bool]] = []
     for key, given in section.get("properties", {}).items():
         entry = _resolved(given, schema)
-        nested = "properties" in entry
-        found += _keys(f"{prefix}{key}.", entry, schema) if nested else [(prefix + key, entry, key in section.get("required", []))]
+        if "properties" in entry:
+            found += _keys(f"{prefix}{key}.", entry, schema)
+            continue
+        found.append((prefix + key, entry, key in section.get("required", [])))
+        for inner, sign in ((entry.get("items"), "[]."), (entry.get("additionalProperties"), ".NAME.")):
+            if isinstance(inner, dict) and "properties" in inner:
+                found += _keys(f"{prefix}{key}{sign}", inner, schema)
     return found
 
 
@@ -52,7 +57,8 @@ def _resolved(entry: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(key: str, entry: dict[str, Any], required: bool) -> str:
-    default = "**required**" if required else f"`{json.dumps(entry['default'])}`" if "default" in entry else ""
+    is_optional_part = key.startswith("data.eval") or "[]" in key or ".NAME." in key
+    default = ("**required** in it" if is_optional_part else "**required**") if required else f"`{json.dumps(entry['default'])}`" if "default" in entry else ""
     return f"| `{key}` | {_type(entry)} | {default} | {entry.get('description', '')} |\n"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.run_dir import RunDir, write_atomic
 
@@ -18,9 +20,15 @@ class MetricsWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             write_atomic(path, "".join(line + "\n" for line in kept_lines(path.read_text(encoding="utf-8", errors="replace"), next_update)))
+        self._path = path
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: dict[str, Any]) -> None:
+        """Raises CheckpointError when the file was deleted meanwhile: training would go on, and end with nothing that can be used."""
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise CheckpointError(
+                f"{self._path} was deleted while the run was training", where="the run's folder", fix="start the run again, and leave its folder alone"
+            )
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
 

@@ -39,8 +39,9 @@ SHORTHANDS = {
 """Section -> the key meant by one who wrote a plain value in its place."""
 
 _MICRO_STEPS = "the number of micro-steps follows from batch.micro_batch_tokens (most tokens a rank computes at once)"
-GROUPS = "optimizer.parameter_groups"
-"""Repeats keys of the optimizer: nothing outside it is ever meant for it."""
+GROUPS, ADAPTERS = "optimizer.parameter_groups", "method.adapters"
+REPEATED = (GROUPS, ADAPTERS)
+"""Sections that repeat keys of others: nothing outside them is ever meant for them."""
 _QUANTISED = "use method.type: qlora, with method.bits 4 or 8 and method.quant_type"
 
 ALIASES: dict[str, str] = {
@@ -191,14 +192,16 @@ def known_keys() -> dict[str, list[str]]:
     keys = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in SECTIONS.items()}
     data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
     group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
-    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group}
+    adapter = [field.name for field in dataclasses.fields(sections.AdapterSection)]
+    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter}
 
 
 def advise(section: str, key: str) -> str:
     """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name."""
     known = known_keys()
-    if section.startswith("data.eval_sets."):
-        section = "data.eval"
+    for nested, meant in (("data.eval_sets.", "data.eval"), (f"{GROUPS}.", GROUPS), (f"{ADAPTERS}.", ADAPTERS)):
+        if section.startswith(nested):
+            section = meant
     if section and section not in known:
         section = "".join(difflib.get_close_matches(section, list(known), n=1))
         siblings = known.get(section, [])
@@ -206,9 +209,12 @@ def advise(section: str, key: str) -> str:
         siblings = known.get(section, list(SECTIONS))
     name = key.lower().replace("-", "_")
     alias = ALIASES.get(f"{section}.{name}") or ALIASES.get(name)
+    leaf = alias.split(" ")[0].rpartition(".")[2] if alias else ""
+    if section in REPEATED and leaf in siblings:
+        return _did_you_mean(leaf)
     if alias and name not in siblings:
         return _alias_text(alias)
-    homes = [f"{home}.{name}" for home in known if name in known[home] and home != GROUPS] + [name for _ in range(name in SECTIONS)]
+    homes = [f"{home}.{name}" for home in known if name in known[home] and home not in REPEATED] + [name for _ in range(name in SECTIONS)]
     if homes:
         return _did_you_mean(*homes)
     near = difflib.get_close_matches(name, siblings, n=1)
@@ -224,7 +230,7 @@ def nearest(name: str, choices: list[str]) -> str:
 
 
 def _nearest_anywhere(name: str, known: dict[str, list[str]]) -> str:
-    full = {field: f"{section}.{field}" for section, fields in known.items() for field in fields if section != GROUPS}
+    full = {field: f"{section}.{field}" for section, fields in known.items() for field in fields if section not in REPEATED}
     near = difflib.get_close_matches(name, [*full, *SECTIONS, *ALIASES], n=1, cutoff=0.7)
     if not near:
         return ""

@@ -22,6 +22,7 @@ from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
 from ftcore.model.adapters import activate, adapter_names
 from ftcore.model.gradient_watch import GradientWatch
+from ftcore.spec.errors import TrainingError
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
@@ -77,6 +78,14 @@ class Trainer:
 
     def run(self) -> None:
         """Trains every update that is left, evaluates, and saves at the end."""
+        try:
+            self._run()
+        except TrainingError:
+            # Raised on all ranks alike; the save that is being written is whole soon, and worth waiting for.
+            self._tell(self._saver.poll(wait=True))
+            raise
+
+    def _run(self) -> None:
         spec, total = self.job.spec, self.job.sequence.total_updates
         self.engine.train()
         if self._first_update == 0 and spec.evaluation.eval_on_start:

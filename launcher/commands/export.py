@@ -45,7 +45,7 @@ command = ExportCommand(
         ),
         click.Option(["--adapter"], metavar="NAME", default="", help="Of several adapters, write this one alone. Needed to merge one."),
         click.Option(["--best"], is_flag=True, help="Take the checkpoint with the lowest checkpoint.metric_for_best_model."),
-        click.Option(["--update"], type=click.IntRange(0), metavar="N", help="Take the checkpoint after N updates. Default: the newest whole one."),
+        click.Option(["--update"], type=click.IntRange(1), metavar="N", help="Take the checkpoint after N updates. Default: the newest whole one."),
     ],
 )
 
@@ -59,7 +59,7 @@ def run(given: ExportOptions) -> None:
 
     if given.best and given.update is not None:
         raise click.UsageError("--best and --update are both given: each names a checkpoint")
-    run_dir = find_run(given.run)
+    run_dir = find_run(given.run, where="RUN")
     which = ("--best",) if given.best else ("--update", str(given.update)) if given.update is not None else ()
     adapter = ("--adapter", given.adapter) if given.adapter else ()
     argv = (sys.executable, "-m", "ftcore.export", str(run_dir.path), "--to", str(given.to.absolute()), "--format", given.form, *which, *adapter)

@@ -10,6 +10,7 @@ import pytest
 
 from ftcore.metrics.memory import peak_memory_bytes
 from ftcore.metrics.writer import MetricsWriter, kept_lines, record_event
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import EVENTS_FD
 from ftcore.spec.run_dir import RunDir
 
@@ -54,3 +55,13 @@ def test_a_damaged_file_does_not_stop_a_resumed_run(tmp_path: Path) -> None:
     path.write_bytes(b'{"update": 1}\n5\n{"up\xffdate": 2}\n[]\n{"update": "x"}\n' + b"[" * 100_000 + b'\n{"update": 2}\n')
     MetricsWriter(path, next_update=2).close()
     assert path.read_text() == '{"update": 1}\n{"update": 2}\n'
+
+
+def test_a_file_that_was_deleted_ends_the_run(tmp_path: Path) -> None:
+    """A run whose folder is gone would train on and end with nothing that can be used."""
+    writer = MetricsWriter(tmp_path / "metrics.jsonl", next_update=0)
+    writer.write({"update": 1})
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl was deleted while the run was training"):
+        writer.write({"update": 2})
+    writer.close()

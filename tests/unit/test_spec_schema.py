@@ -171,6 +171,8 @@ def test_problems_come_by_path_with_one_verdict_a_value() -> None:
         ("training", "gradient_checkpoint", "`train.gradient_checkpointing`"),
         ("training", "quantizaton", "method.type: qlora"),
         ("data.eval_sets.hard", "pth", "`data.eval.path`"),
+        ("optimizer.parameter_groups.0", "lr", "`learning_rate`"),
+        ("method.adapters.small", "rank", "`r`"),
         ("", "optimiser", "`optimizer`"),
         ("data.train", "colums", "`data.train.columns`"),
         ("data", "path", "`data.train.path` or `data.eval.path`"),

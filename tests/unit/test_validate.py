@@ -118,7 +118,10 @@ def test_misspelt_metric(wanted: str, advice: str, tmp_path: Path) -> None:
     """K07: refused before anything starts, not after the first evaluation."""
     sets = "data: {train: {path: builtin:extraction/train}, eval: {path: builtin:extraction/eval}, eval_sets: {easy: {path: builtin:extraction/eval}}}"
     text = BASE.replace(BASE.splitlines()[1], sets)
-    assert problems_of(tmp_path, text + "checkpoint: {metric_for_best_model: easy/loss}\n") == []
+    best = "checkpoint: {metric_for_best_model: easy/loss}\n"
+    assert problems_of(tmp_path, text + best + "evaluation: {eval_steps: 5}\n") == []
+    (only_the_end,) = problems_of(tmp_path, text + best)
+    assert "the best checkpoint would be the last one" in only_the_end.what
     (problem,) = problems_of(tmp_path, text + f"checkpoint: {{metric_for_best_model: {wanted}}}\n")
     assert problem.what == f"no evaluation gives {wanted}" and advice in problem.fix
     assert problem.where == "checkpoint.metric_for_best_model" and problem.line == 4
