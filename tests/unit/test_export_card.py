@@ -87,7 +87,7 @@ def test_what_a_card_tells(tmp_path: Path) -> None:
     assert "| updates | 3 (2 optimizer steps) |" in body and "1,200 of 3,000 tokens" in body
     assert "| training | 2.5000 (update 1) | 1.5000 (update 3) |" in body
     assert "| eval | 3.0000 (before training) | 2.0000 (update 3) |" in body
-    assert "bf16" in body and "| ranks and ZeRO stage | 2, stage 3 |" in body and "torch 2.13.0" in body and "at most 1000 tokens" in body
+    assert "bf16" in body and "| ranks and ZeRO stage, of its last launch | 2, stage 3 |" in body and "torch 2.13.0" in body and "at most 1000 tokens" in body
     assert "largest difference of a logit 0.00125" in body and "quantised" not in body
 
 
