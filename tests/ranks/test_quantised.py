@@ -11,9 +11,11 @@ import torch
 from ftcore import dist
 from ftcore.data.prepared import ModelSource
 from ftcore.model.quantise import quantisation, quantised_weights
-from ftcore.run import build_engine
+from ftcore.run import build_engine, restore
 from ftcore.spec.errors import FtError
+from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import MethodSection, Spec
+from ftcore.train.loop import Trainer
 from tests.ranks.jobs import make_job, make_run, train_runs
 from tests.ranks.pool import RankPool
 from tests.ranks.specs import make_spec, with_section
@@ -59,10 +61,14 @@ def test_every_4_bit_type_is_the_same_in_stages_2_and_3(pool: RankPool, small: S
 
 
 def packed_sizes(rank: int, world_size: int, folder: str, spec: Spec, source: ModelSource, samples: str) -> dict[str, tuple[int, int, int]]:
-    """Packed weight -> its bytes in all, those that this rank keeps, and those in its own storage between two steps."""
+    """Packed weight -> its bytes in all, those that this rank keeps as its part, and those that lie whole; after training."""
     ranks = dist.start()
-    run_dir = make_run(Path(folder) / str(rank), spec, world_size)
-    engine = build_engine(make_job(run_dir, spec, source, samples), ranks)
+    if rank == 0:
+        make_run(Path(folder), spec, world_size)
+    dist.barrier()
+    job = make_job(RunDir(Path(folder)), spec, source, samples)
+    engine = build_engine(job, ranks)
+    Trainer(engine, job, restore(engine, job)).run()
     sizes = {name: (weight.ds_numel, weight.ds_tensor.numel(), weight.numel()) for name, weight in quantised_weights(engine.module)}
     dist.barrier()
     dist.stop()
@@ -74,7 +80,7 @@ def test_stage_3_partitions_the_packed_weights(pool: RankPool, small: Small, tmp
     found = pool.run(packed_sizes, 2, str(tmp_path / "run"), make(3), *small, logs=tmp_path / "logs")
     for sizes in found:
         assert len(sizes) == 2 * 7  # layers x linear layers in each
-        assert all(mine == -(-whole // 2) < whole and not in_place for whole, mine, in_place in sizes.values())
+        assert all(mine == -(-whole // 2) < whole and not left_whole for whole, mine, left_whole in sizes.values())
 
 
 def test_without_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
