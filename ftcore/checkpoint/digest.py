@@ -26,8 +26,8 @@ def new_digest() -> Digest:
     return xxhash.xxh3_128()
 
 
-def digest_of(content: bytes | str) -> str:
-    """32 hex digits; of text, its UTF-8."""
+def digest_of(content: bytes) -> str:
+    """32 hex digits."""
     return xxhash.xxh3_128_hexdigest(content)
 
 
