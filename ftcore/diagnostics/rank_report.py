@@ -71,13 +71,18 @@ def _whole_masters(engine: Engine, names: list[str]) -> Iterator[tuple[str, torc
     for owned in owned_slices(engine):
         mine.setdefault(owned.name, []).append(owned)
     for bucket in _buckets(names, {name: math.prod(shapes[name]) for name in names}):
-        held = [(owned.name, owned.start, owned.view(owned.flat).float().cpu()) for name in bucket for owned in mine.get(name, ())]
+        held = [(owned.name, owned.start, _copied(owned)) for name in bucket for owned in mine.get(name, ())]
         whole = {name: torch.empty(math.prod(shapes[name])) for name in bucket}
         for pieces in gather_objects(held, engine.ranks):
             for name, start, values in pieces:
                 whole[name][start : start + values.numel()] = values
         for name in bucket:
             yield name, whole[name].view(shapes[name])
+
+
+def _copied(owned: OwnedSlice) -> torch.Tensor:
+    """Its master on the CPU, in memory of its own: a pickled view takes the whole flat tensor below it along."""
+    return owned.view(owned.flat).to("cpu", torch.float32, copy=True)
 
 
 def _buckets(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 
 from ftcore.diagnostics.adapter_rank import RankHint, adapter_spectra, factor_of, rank_hint, spectra_of_folder, summary, to_record
 from ftcore.diagnostics.layer_norms import layers_of
+from ftcore.diagnostics.rank_report import _copied
+from ftcore.engine_state import OwnedSlice
 
 
 def factors(rank: int, inputs: int, outputs: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -171,3 +174,9 @@ def test_layers_of_a_model_with_adapters() -> None:
 )
 def test_layers_of_other_models(name: str, layer: str) -> None:
     assert layers_of([name]) == {name: layer}
+
+
+def test_a_slice_is_sent_without_the_flat_tensor_below_it() -> None:
+    """Every slice of a flat of n elements would else be n elements on the wire: n times too much for all of them."""
+    flat = torch.zeros(100_000)
+    assert len(pickle.dumps(_copied(OwnedSlice("a", 0, 10, flat, 50)))) < 2_000
