@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -107,8 +111,7 @@ def test_a_c_library_without_mallinfo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_bytes() >= exact > 0
 
 
-@pytest.fixture(scope="module")
-def step() -> Callable[[int], torch.Tensor]:
+def make_step() -> Callable[[int], torch.Tensor]:
     """One update of a small Llama on rows of changing lengths; returns its loss."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -138,21 +141,42 @@ def train(step: Callable[[int], torch.Tensor], updates: int, leak: Callable[[int
     return [finding for finding in found if finding is not None]
 
 
+LEAKS: dict[str, Callable[[int], object]] = {
+    "16": lambda _: torch.ones(16, 256),
+    "320": lambda _: torch.ones(320, 256),
+    "numbers": lambda update: [float(update + place) for place in range(5000)],
+    "none": lambda _: None,
+}
+
+
+def report(leak: str, updates: int) -> None:
+    """Prints what was found in a loop with that leak, as JSON; runs in a process of its own, whose heap no other test has used."""
+    found = train(make_step(), updates, LEAKS[leak])
+    sys.stdout.write(json.dumps([{"what": finding.what, "text": finding.text(), "first": finding.causes[0].name} for finding in found]) + "\n")
+
+
+def found_in_a_fresh_process(leak: str, updates: int) -> list[dict[str, str]]:
+    code = f"from tests.unit.test_memory_watch import report; report({leak!r}, {updates})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=True)
+    found: list[dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 @pytest.mark.parametrize("kib", [16, 320])
-def test_a_loop_that_leaks_a_tensor_each_update(step: Callable[[int], torch.Tensor], kib: int) -> None:
-    (finding,) = train(step, EARLIEST + 2 * WINDOW, lambda _: torch.ones(kib, 256))
-    assert f"{WINDOW} x float32 [{kib}, 256] on cpu" in finding.text()
-    assert "host memory grows by" in finding.what
+def test_a_loop_that_leaks_a_tensor_each_update(kib: int) -> None:
+    (finding,) = found_in_a_fresh_process(str(kib), EARLIEST + 2 * WINDOW)
+    assert f"{WINDOW} x float32 [{kib}, 256] on cpu" in finding["text"]
+    assert "host memory grows by" in finding["what"]
 
 
-def test_a_loop_that_leaks_numbers(step: Callable[[int], torch.Tensor]) -> None:
-    (finding,) = train(step, EARLIEST + 2 * WINDOW, lambda update: [float(update + place) for place in range(5000)])
-    assert finding.causes[0].name == "not_tensors"
-    assert "look for lists and caches" in finding.text()
+def test_a_loop_that_leaks_numbers() -> None:
+    (finding,) = found_in_a_fresh_process("numbers", EARLIEST + 2 * WINDOW)
+    assert finding["first"] == "not_tensors"
+    assert "look for lists and caches" in finding["text"]
 
 
-def test_a_loop_without_a_leak_stays_silent(step: Callable[[int], torch.Tensor]) -> None:
-    assert not train(step, 150, lambda _: None)
+def test_a_loop_without_a_leak_stays_silent() -> None:
+    assert not found_in_a_fresh_process("none", 150)
 
 
 def test_a_sample_costs_less_than_a_millisecond_of_a_fragmented_heap_too() -> None:
