@@ -32,7 +32,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import load_prepared
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
-from launcher.node import Node, rank_environment
+from launcher.node import Node, host_environment, rank_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
@@ -181,9 +181,18 @@ def rank_environment_of(system: str, folder: Path, rank: int, port: int) -> dict
     base = {**os.environ, **fixed, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if system == "ours":
         node = Node(
-            run_dir=RunDir(folder / "run"), host="localhost", node_rank=0, nodes=1, local_ranks=RANKS, first_rank=0, world_size=RANKS, devices=(), command=()
+            run_dir=RunDir(folder / "run"),
+            host="localhost",
+            node_rank=0,
+            nodes=1,
+            local_ranks=RANKS,
+            first_rank=0,
+            world_size=RANKS,
+            devices=(),
+            command=(),
+            import_once=False,
         )
-        return rank_environment(base, node, rank, RANKS)
+        return rank_environment(host_environment(base, node, RANKS), node, rank)
     return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
 
 
