@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.scoring.result import ModelIdentity
-from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import build
+from ftcore.spec.stored import read_stored, stored_text
 
 PLAN_VERSION = 1
 
@@ -30,15 +27,9 @@ class EvaluationPlan:
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; `load_plan` gives back an equal value."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return stored_text(self)
 
 
 def load_plan(path: Path) -> EvaluationPlan:
     """Reads prepared.json. Raises CheckpointError when it is missing, damaged or of another version."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("version") != PLAN_VERSION:
-            raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {PLAN_VERSION}")
-        return build(EvaluationPlan, data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"not a prepared evaluation: {error}", where=str(path), fix="start the evaluation again: ftlaunch evaluate") from error
+    return read_stored(EvaluationPlan, path, version=PLAN_VERSION, name="a prepared evaluation", fix="start the evaluation again: ftlaunch evaluate")

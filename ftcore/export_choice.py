@@ -7,6 +7,7 @@ from pathlib import Path
 from ftcore.checkpoint.find import Found, find_newest_whole
 from ftcore.checkpoint.layout import checkpoint_path, newest_first
 from ftcore.checkpoint.manifest import Manifest, damage, read_manifest
+from ftcore.checkpoint.retention import best_of
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
@@ -56,11 +57,12 @@ def _newest(run_dir: RunDir, purpose: str) -> Found:
 
 
 def _best(run_dir: RunDir) -> Path:
-    measured = [(manifest.metric, manifest.update, path) for path, manifest in _manifests(run_dir.checkpoints).items() if manifest.metric is not None]
-    if not measured:
+    newest = next(iter(newest_first(run_dir.checkpoints)), None)
+    best = best_of(newest) if newest is not None else None
+    if best is None:
         fix = "name one with --update, or leave --best out for the newest; checkpoint.metric_for_best_model measures them in a new run"
         raise CheckpointError(f"no checkpoint has a metric, so none is best; {existing(run_dir)}", where=str(run_dir.checkpoints), fix=fix)
-    return min(measured)[2]
+    return best
 
 
 def _manifests(checkpoints: Path) -> dict[Path, Manifest]:

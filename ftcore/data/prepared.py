@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import build
+from ftcore.spec.stored import read_stored, stored_text
 
 PREPARED_VERSION = 2
 
@@ -65,15 +62,9 @@ class Prepared:
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; `load_prepared` gives back an equal value."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return stored_text(self)
 
 
 def load_prepared(path: Path) -> Prepared:
     """Reads RUN/prepared.json. Raises CheckpointError when it is missing, damaged or of another version."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("version") != PREPARED_VERSION:
-            raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {PREPARED_VERSION}")
-        return build(Prepared, data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"not a prepared run: {error}", where=str(path), fix="run the preparation again: ftlaunch --resume RUN") from error
+    return read_stored(Prepared, path, version=PREPARED_VERSION, name="a prepared run", fix="run the preparation again: ftlaunch --resume RUN")

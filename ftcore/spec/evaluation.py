@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import ResolvedSpec, build
+from ftcore.spec.resolved import ResolvedSpec
+from ftcore.spec.stored import read_stored, stored_text
 
 REQUEST_VERSION = 1
 KINDS = ("run", "adapter", "model", "base")
@@ -38,7 +36,7 @@ class EvaluationRequest:
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; `load_request` gives back an equal value."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return stored_text(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,4 @@ class EvaluationDir:
 
 def load_request(path: Path) -> EvaluationRequest:
     """Reads request.json. Raises CheckpointError when it is missing, damaged or of another version."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("version") != REQUEST_VERSION:
-            raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {REQUEST_VERSION}")
-        return build(EvaluationRequest, data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"not an evaluation: {error}", where=str(path), fix="start the evaluation again: ftlaunch evaluate") from error
+    return read_stored(EvaluationRequest, path, version=REQUEST_VERSION, name="an evaluation", fix="start the evaluation again: ftlaunch evaluate")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.stored import read_stored, stored_text
 
 REQUEST_VERSION = 1
 
@@ -91,7 +88,7 @@ class VerificationRequest:
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; `load_verification` gives back an equal value."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return stored_text(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +126,4 @@ class VerificationDir:
 
 def load_verification(path: Path) -> VerificationRequest:
     """Reads request.json. Raises CheckpointError when it is missing, damaged or of another version."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("version") != REQUEST_VERSION:
-            raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {REQUEST_VERSION}")
-        return build(VerificationRequest, data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"not a check of losses: {error}", where=str(path), fix="start it again: ftlaunch verify-loss") from error
+    return read_stored(VerificationRequest, path, version=REQUEST_VERSION, name="a check of losses", fix="start it again: ftlaunch verify-loss")
