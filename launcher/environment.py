@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +18,11 @@ SET_BY_LAUNCHER = frozenset(
 """Variables that each rank gets a value of its own for."""
 
 _LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=([^\0]*)")
+
+
+def launch_environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the processes of one more launch get: this process's environment with the user's `given` over it, and a mark of their own."""
+    return process_environment(os.environ, given or {}, launch_id=uuid.uuid4().hex, import_root=import_root())
 
 
 def process_environment(base: Mapping[str, str], given: Mapping[str, str], *, launch_id: str, import_root: str) -> dict[str, str]:

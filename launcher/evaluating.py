@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,11 +18,11 @@ from launcher.backends.base import Launch
 from launcher.backends.local import LocalBackend, Steps
 from launcher.children import stop_signals
 from launcher.ds_config import render_ds_config
-from launcher.environment import import_root, process_environment
+from launcher.environment import launch_environment
 from launcher.hostfile import render_hostfile
-from launcher.launching import node_scripts
+from launcher.launching import describe, node_scripts
 from launcher.progress import Progress
-from launcher.run_folder import locked, make_named_folder, next_attempt, require_unused, short_model_name, shown, write_files
+from launcher.run_folder import locked, make_named_folder, make_timed_folder, next_attempt, require_unused, short_model_name, shown, write_files
 
 EVALUATIONS = "evaluations"
 """Folder for evaluations that nobody named: in the run's folder, else in the current one."""
@@ -48,13 +46,12 @@ def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mappin
                 paths.request: request.to_json(),
             }
         )
-        hosts = ", ".join(f"{host.name}: {host.slots}" for host in resolved.hosts)
-        progress.line(f"evaluation: {shown(folder.path)}\nworld size: {resolved.world_size} ({hosts}), ZeRO stage {resolved.spec.zero.stage}")
+        progress.line(describe(folder, resolved, kind="evaluation"))
         launch = Launch(
             run_dir=folder,
             resolved=resolved,
             attempt=next_attempt(folder),
-            environment=_environment(variables),
+            environment=launch_environment(variables),
             lock_handle=lock_handle,
             prepare=(sys.executable, "-m", "ftcore.prepare_evaluation", str(folder.path)),
             export=None,
@@ -75,7 +72,7 @@ def run_comparison(before: Path, after: Path, to: Path | None, progress: Progres
         logs = folder / "logs" / "comparison"
         stop = stack.enter_context(stop_signals())
         argv = (sys.executable, "-m", "ftcore.compare_evaluations", str(before.absolute()), str(after.absolute()), "--to", str(folder))
-        Steps(logs, _environment({}), progress, stop, advice=lambda: "compare again").run("the comparison", "compare.log", argv)
+        Steps(logs, launch_environment(), progress, stop, advice=lambda: "compare again").run("the comparison", "compare.log", argv)
         progress.line(_read(EvaluationDir(folder).comparison_table).rstrip())
 
 
@@ -85,10 +82,7 @@ def evaluation_folder(request: EvaluationRequest, output: Path | None) -> RunDir
         return make_named_folder(output)
     root = Path(request.path) if request.kind == "run" else Path.cwd()
     label = _checkpoint_label(request) if request.kind == "run" else short_model_name(request.name)
-    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
-    names = [stem, *(f"{stem}-{number}" for number in range(2, 100))]
-    folder = next(path for name in names if not (path := root / EVALUATIONS / name).exists())
-    return make_named_folder(folder)
+    return make_timed_folder(root / EVALUATIONS, label, time.localtime())
 
 
 def _checkpoint_label(request: EvaluationRequest) -> str:
@@ -114,10 +108,6 @@ def inference_config(ds_config: str) -> str:
     config = {key: value for key, value in json.loads(ds_config).items() if key not in TRAINING_KEYS}
     config["zero_optimization"].pop("offload_optimizer", None)
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-
-
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    return process_environment(os.environ, variables, launch_id=uuid.uuid4().hex, import_root=import_root())
 
 
 def _read(path: Path) -> str:

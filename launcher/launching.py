@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import sys
 import tempfile
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from ftcore.spec.run_dir import RunDir
 from launcher.backends.base import Launch
 from launcher.backends.local import LocalBackend, Steps
 from launcher.children import open_log, stop_signals
-from launcher.environment import import_root, process_environment
+from launcher.environment import import_root, launch_environment
 from launcher.hostfile import render_hostfile, same_machine_warnings
 from launcher.node_script import ScriptContext, render_node_script
 from launcher.progress import Progress
@@ -122,10 +120,10 @@ def master_address(hosts: tuple[Host, ...]) -> str:
     return "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
 
 
-def describe(run_dir: RunDir, resolved: ResolvedSpec) -> str:
-    """What is about to run, in a few lines."""
+def describe(folder: RunDir, resolved: ResolvedSpec, kind: str = "run folder") -> str:
+    """What is about to run, in a few lines; `kind` is what the folder is called."""
     hosts = ", ".join(f"{host.name}: {host.slots}" for host in resolved.hosts)
-    return f"run folder: {shown(run_dir.path)}\nworld size: {resolved.world_size} ({hosts}), ZeRO stage {resolved.spec.zero.stage}"
+    return f"{kind}: {shown(folder.path)}\nworld size: {resolved.world_size} ({hosts}), ZeRO stage {resolved.spec.zero.stage}"
 
 
 def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
@@ -139,7 +137,7 @@ def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
         logs = Path(tempfile.mkdtemp(prefix="ftlaunch-export-"))
         progress.line(f"the run's folder can't be written to; the export's log is in {logs}")
     with stop_signals() as stop:
-        Steps(logs, _environment({}), progress, stop, advice=lambda: "export again").run("the export", "export.log", argv)
+        Steps(logs, launch_environment(), progress, stop, advice=lambda: "export again").run("the export", "export.log", argv)
     progress.flush()
 
 
@@ -151,7 +149,7 @@ def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle
         run_dir=run_dir,
         resolved=resolved,
         attempt=next_attempt(run_dir),
-        environment=_environment(manner.variables),
+        environment=launch_environment(manner.variables),
         lock_handle=lock_handle,
         prepare=(python, "-m", "ftcore.prepare", run),
         export=(python, "-m", "ftcore.export", run, "--to", str(run_dir.model)) if manner.exports else None,
@@ -159,10 +157,6 @@ def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle
     )
     text = LocalBackend().run(launch, progress)
     progress.line(text if launch.trains else _dry_run_text(run_dir, resolved.hosts))
-
-
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    return process_environment(os.environ, variables, launch_id=uuid.uuid4().hex, import_root=import_root())
 
 
 def _dry_run_text(run_dir: RunDir, hosts: tuple[Host, ...]) -> str:

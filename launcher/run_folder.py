@@ -27,16 +27,21 @@ def short_model_name(model_name_or_path: str) -> str:
 
 
 def make_default_folder(root: Path, model_name_or_path: str, now: time.struct_time) -> RunDir:
-    """A new folder `root/runs/YYYYmmdd-HHMMSS-MODEL`, with a number behind it when that is taken. Raises CheckpointError when it can't be made."""
-    base = time.strftime("%Y%m%d-%H%M%S", now) + "-" + short_model_name(model_name_or_path)
-    folder, number = root / RUNS / base, 1
+    """A new folder `root/runs/YYYYmmdd-HHMMSS-MODEL`, as `make_timed_folder` makes it."""
+    return make_timed_folder(root / RUNS, short_model_name(model_name_or_path), now)
+
+
+def make_timed_folder(parent: Path, label: str, now: time.struct_time) -> RunDir:
+    """A new folder `parent/YYYYmmdd-HHMMSS-LABEL`, with a number behind it when that is taken. Raises CheckpointError when it can't be made."""
+    base = time.strftime("%Y%m%d-%H%M%S", now) + "-" + label
+    folder, number = parent / base, 1
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=False)
             return RunDir(folder)
         except FileExistsError:
             number += 1
-            folder = root / RUNS / f"{base}-{number}"
+            folder = parent / f"{base}-{number}"
         except OSError as error:
             raise _cant_write(folder, error) from error
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Child, Event, run_child, stop_signals
-from launcher.environment import import_root, process_environment
+from launcher.environment import launch_environment
 from launcher.failure import RunStoppedError, as_error, step_failure
 from launcher.processes import exit_status
 from launcher.progress import Progress
@@ -55,7 +53,7 @@ def ask(run_dir: RunDir, verb: str, *options: str, progress: Progress | None = N
     # Not in the run's folder: what only looks must not write there.
     with tempfile.TemporaryDirectory(prefix="ftlaunch-") as folder, stop_signals() as stop:
         log = Path(folder) / "shelf.log"
-        environment = process_environment(os.environ, {}, launch_id=uuid.uuid4().hex, import_root=import_root())
+        environment = launch_environment()
         argv = (sys.executable, "-m", "ftcore.shelf", str(run_dir.path), verb, *options)
         child = Child(argv=argv, environment=environment, log=log, grace_s=GRACE_S, death_signal=signal.SIGKILL)
         status = exit_status(run_child(child, stop, on_event, lambda: None))

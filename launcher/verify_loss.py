@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,11 @@ from launcher.backends.base import Launch
 from launcher.backends.local import Steps, with_rendezvous
 from launcher.children import StopSignals, stop_signals
 from launcher.ds_config import render_ds_config
-from launcher.environment import import_root, process_environment
+from launcher.environment import launch_environment
 from launcher.hostfile import render_hostfile
 from launcher.launching import node_scripts
 from launcher.progress import Progress
-from launcher.run_folder import locked, make_named_folder, require_unused, short_model_name, shown, write_files
+from launcher.run_folder import locked, make_named_folder, make_timed_folder, require_unused, short_model_name, shown, write_files
 from launcher.verify_loss_request import Check, first_slots, resolve_split
 
 VERIFICATIONS = "verifications"
@@ -50,8 +48,7 @@ class _Running:
 
     def steps(self, attempt: int) -> Steps:
         """What runs the processes of one leg; its ranks meet at a port of their own."""
-        environment = process_environment(os.environ, self.variables, launch_id=uuid.uuid4().hex, import_root=import_root())
-        environment = {**with_rendezvous(environment), ATTEMPT: str(attempt)}
+        environment = {**with_rendezvous(launch_environment(self.variables)), ATTEMPT: str(attempt)}
         return Steps(self.folder.attempt_logs(attempt), environment, self.progress, self.stop, advice=lambda: AGAIN)
 
 
@@ -61,9 +58,7 @@ def check_folder(model: str, output: Path | None) -> RunDir:
         if VerificationDir(output).request.exists():
             raise CheckpointError(f"{shown(output)} already holds a check", where="--output", fix="choose an empty or a new folder")
         return make_named_folder(output)
-    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{short_model_name(model)}"
-    names = [stem, *(f"{stem}-{number}" for number in range(2, 100))]
-    return make_named_folder(next(path for name in names if not (path := Path.cwd() / VERIFICATIONS / name).exists()))
+    return make_timed_folder(Path.cwd() / VERIFICATIONS, short_model_name(model), time.localtime())
 
 
 def run_check(folder: RunDir, check: Check, request: VerificationRequest, *, variables: Mapping[str, str], json_file: Path | None = None) -> None:

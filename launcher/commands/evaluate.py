@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-_FOLDER = click.Path(path_type=Path)
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, warn_of_hosts, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +47,18 @@ command = EvaluateCommand(
     ),
     params=[
         click.Argument(["model"], required=False, metavar="[MODEL_OR_RUN]"),
-        click.Option(["--spec"], type=_FILE, help="The spec with the held-out sets. Default: the run's own, else as for launch."),
-        click.Option(["--hosts", "--hostfile", "-H"], type=_FILE, help="A hostfile: `HOST slots=N` lines. Default: this machine."),
-        click.Option(["--zero"], type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage; 3 partitions the model."),
-        click.Option(["--set", "sets"], metavar="KEY=VALUE", multiple=True, help="Override a value of the spec."),
-        click.Option(["--include", "-i"], default="", metavar="HOST[:SLOT,...][@...]", help="Use only these hosts and slots of the hostfile."),
-        click.Option(["--exclude", "-e"], default="", metavar="HOST[:SLOT,...][@...]", help="Use all hosts and slots of the hostfile but these."),
-        click.Option(["--env-file"], type=_FILE, help="NAME=VALUE lines for the environment of the processes."),
+        click.Option(["--spec"], type=FILE, help="The spec with the held-out sets. Default: the run's own, else as for launch."),
+        hosts_option(),
+        zero_option("DeepSpeed ZeRO stage; 3 partitions the model."),
+        set_option(),
+        *filter_options(),
+        env_file_option(),
         click.Option(["--update"], type=click.IntRange(1), metavar="N", help="The run's checkpoint after this update."),
         click.Option(["--best"], is_flag=True, help="The run's best checkpoint."),
         click.Option(["--adapter"], default="", metavar="NAME", help="Which adapter, of a run with several."),
-        click.Option(["--against"], type=_FOLDER, metavar="RESULT", help="An earlier result to compare with: the folder of an evaluation."),
-        click.Option(["--compare"], type=_FOLDER, nargs=2, metavar="BEFORE AFTER", help="Compare two results; evaluates nothing."),
-        click.Option(["--output", "-o"], type=_FOLDER, help="The evaluation's folder. Default: RUN/evaluations/TIME-CHECKPOINT or evaluations/TIME-MODEL."),
+        click.Option(["--against"], type=FOLDER, metavar="RESULT", help="An earlier result to compare with: the folder of an evaluation."),
+        click.Option(["--compare"], type=FOLDER, nargs=2, metavar="BEFORE AFTER", help="Compare two results; evaluates nothing."),
+        click.Option(["--output", "-o"], type=FOLDER, help="The evaluation's folder. Default: RUN/evaluations/TIME-CHECKPOINT or evaluations/TIME-MODEL."),
     ],
 )
 
@@ -95,7 +93,6 @@ def _evaluate(given: EvaluateOptions, model: str) -> None:
     from launcher.environment import read_env_file
     from launcher.evaluating import evaluation_folder, require_result, run_evaluation
     from launcher.evaluation_target import Asked, make_request
-    from launcher.launching import Manner, check_hosts
     from launcher.resolve import Options
 
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
@@ -103,6 +100,5 @@ def _evaluate(given: EvaluateOptions, model: str) -> None:
     against = require_result(given.against) if given.against is not None else ""
     request, resolution = make_request(Asked(name=model, update=given.update, best=given.best, adapter=given.adapter, against=against), options)
     say(f"spec: {resolution.origin}")
-    for warning in check_hosts(request.resolved.hosts, Manner(dry_run=False, exports=False, variables=variables)):
-        say(f"warning: {warning}", err=True)
+    warn_of_hosts(request.resolved.hosts, variables)
     run_evaluation(evaluation_folder(request, given.output), request, variables)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, zero_option
+
 if TYPE_CHECKING:
     from launcher.launching import Manner
-
-_FOLDER = click.Path(path_type=Path)
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_FILTER_FORM = "HOST[:SLOT,...][@...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +47,14 @@ command = LaunchCommand(
     short_help="Start a run, or go on with one; the verb may be left out.",
     help="Start a run: train what the spec describes on the hosts of a hostfile. KEY=VALUE arguments override values of the spec.",
     params=[
-        click.Option(["--spec"], type=_FILE, help="The spec, YAML or JSON. Default: ./ftlaunch.yaml if it is there, else an embedded one."),
-        click.Option(["--hosts", "--hostfile", "-H"], type=_FILE, help="A hostfile: `HOST slots=N` lines. Default: this machine."),
-        click.Option(["--zero"], type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage."),
-        click.Option(["--set", "sets"], metavar="KEY=VALUE", multiple=True, help="Override a value of the spec."),
-        click.Option(["--output", "-o"], type=_FOLDER, help="The run's folder. Default: runs/TIME-MODEL."),
-        click.Option(["--include", "-i"], default="", metavar=_FILTER_FORM, help="Use only these hosts and slots of the hostfile."),
-        click.Option(["--exclude", "-e"], default="", metavar=_FILTER_FORM, help="Use all hosts and slots of the hostfile but these."),
-        click.Option(["--env-file"], type=_FILE, help="NAME=VALUE lines for the environment of the run's processes."),
-        click.Option(["--resume"], type=_FOLDER, metavar="RUN", help="Go on with the run in this folder; --hosts, --zero, -i, -e may change where and how."),
+        click.Option(["--spec"], type=FILE, help="The spec, YAML or JSON. Default: ./ftlaunch.yaml if it is there, else an embedded one."),
+        hosts_option(),
+        zero_option(),
+        set_option(),
+        click.Option(["--output", "-o"], type=FOLDER, help="The run's folder. Default: runs/TIME-MODEL."),
+        *filter_options(),
+        env_file_option("the run's processes"),
+        click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; --hosts, --zero, -i, -e may change where and how."),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-_FOLDER = click.Path(path_type=Path)
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, warn_of_hosts, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +46,19 @@ command = VerifyCommand(
         "with other micro-steps, padded, and resumed; compare losses, gradient norms, samples and parameters. Status 0: they agree, 6: they don't."
     ),
     params=[
-        click.Argument(["spec"], required=False, type=_FILE, metavar="[SPEC]"),
-        click.Option(["--spec", "spec_option"], type=_FILE, help="The spec, in place of the argument. Default: as for launch."),
+        click.Argument(["spec"], required=False, type=FILE, metavar="[SPEC]"),
+        click.Option(["--spec", "spec_option"], type=FILE, help="The spec, in place of the argument. Default: as for launch."),
         click.Option(["--updates"], type=click.IntRange(2, 1000), default=4, show_default=True, help="Updates of each run."),
         click.Option(["--quick"], is_flag=True, help="Three splits beside the reference."),
         click.Option(["--all", "all_splits"], is_flag=True, help="Every number of ranks with every stage, two budgets and both layouts."),
         click.Option(["--ranks"], default="", metavar="N,N...", help="Numbers of ranks; the smallest is the reference's. Default: 1, 2 and all slots."),
-        click.Option(["--hosts", "--hostfile", "-H"], type=_FILE, help="A hostfile: `HOST slots=N` lines. Default: this machine."),
-        click.Option(["--zero"], type=click.IntRange(0, 3), help="The spec's own DeepSpeed ZeRO stage."),
-        click.Option(["--set", "sets"], metavar="KEY=VALUE", multiple=True, help="Override a value of the spec."),
-        click.Option(["--include", "-i"], default="", metavar="HOST[:SLOT,...][@...]", help="Use only these hosts and slots of the hostfile."),
-        click.Option(["--exclude", "-e"], default="", metavar="HOST[:SLOT,...][@...]", help="Use all hosts and slots of the hostfile but these."),
-        click.Option(["--env-file"], type=_FILE, help="NAME=VALUE lines for the environment of the processes."),
-        click.Option(["--json", "json_file"], type=_FILE, metavar="FILE", help="A copy of the result, verify.json."),
-        click.Option(["--output", "-o"], type=_FOLDER, help="The check's folder. Default: verifications/TIME-MODEL."),
+        hosts_option(),
+        zero_option("The spec's own DeepSpeed ZeRO stage."),
+        set_option(),
+        *filter_options(),
+        env_file_option(),
+        click.Option(["--json", "json_file"], type=FILE, metavar="FILE", help="A copy of the result, verify.json."),
+        click.Option(["--output", "-o"], type=FOLDER, help="The check's folder. Default: verifications/TIME-MODEL."),
     ],
 )
 
@@ -69,7 +67,6 @@ def run(given: VerifyOptions) -> None:
     """Verifies. Raises the FtError of what went wrong, a TrainingError when splits differ."""
     from launcher.commands.launch import say
     from launcher.environment import read_env_file
-    from launcher.launching import Manner, check_hosts
     from launcher.resolve import Options, read_and_resolve
     from launcher.verify_loss import check_folder, run_check
     from launcher.verify_loss_request import Check, make_request
@@ -85,8 +82,7 @@ def run(given: VerifyOptions) -> None:
     say(f"spec: {resolution.origin}")
     scope = "quick" if given.quick else "all" if given.all_splits else "default"
     check = Check(options=options, resolved=resolution.resolved, updates=given.updates, scope=scope, ranks=parse_ranks(given.ranks))
-    for warning in check_hosts(check.resolved.hosts, Manner(dry_run=False, exports=False, variables=variables)):
-        say(f"warning: {warning}", err=True)
+    warn_of_hosts(check.resolved.hosts, variables)
     request = make_request(check)
     run_check(check_folder(check.resolved.spec.model.model_name_or_path, given.output), check, request, variables=variables, json_file=given.json_file)
 
