@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from ftcore.checkpoint.layout import BROKEN, CURSOR, LATEST, REMOVED, broken, newest_first, partials, update_of
 from ftcore.checkpoint.manifest import Manifest, damage, read_manifest
-from ftcore.checkpoint.retention import best_of
+from ftcore.checkpoint.retention import best_of, rename_for_removal
 from ftcore.process import run_main
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit
@@ -76,12 +75,7 @@ def remove(checkpoints: Path, doomed: list[Entry]) -> None:
     """Deletes these folders; renamed first, so that a kill never leaves half a checkpoint under a checkpoint's name. Raises OSError."""
     for entry in doomed:
         path = checkpoints / entry.name
-        if entry.state == "whole":
-            aside = path.with_name(path.name + REMOVED)
-            shutil.rmtree(aside, ignore_errors=True)
-            os.rename(path, aside)
-            path = aside
-        shutil.rmtree(path)
+        shutil.rmtree(rename_for_removal(path) if entry.state == "whole" else path)
 
 
 def main(run_dir: RunDir, asked: argparse.Namespace) -> None:

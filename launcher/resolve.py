@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ftcore.spec.document import KeyPath, dotted
+from ftcore.spec.document import dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
@@ -148,18 +148,9 @@ def _run_length(train: TrainSection) -> TrainSection:
 def _sources(spec: Spec, draft: Draft, derived: set[str]) -> dict[str, str]:
     """Key path of every value that is set -> who set it. A value inside zero.overrides or columns has a line of its own."""
     sources: dict[str, str] = {}
-    for path in _leaves(dataclasses.asdict(spec), ()):
+    for path, value in leaves(dataclasses.asdict(spec)):
+        if value is None:
+            continue
         key = dotted(path)
         sources[key] = str(draft.places[path]) if path in draft.places else "derived" if key in derived else "default"
     return sources
-
-
-def _leaves(data: dict[str, Any], above: KeyPath) -> list[KeyPath]:
-    """The paths of all values but None; an empty mapping is a value."""
-    leaves: list[KeyPath] = []
-    for key, value in data.items():
-        if isinstance(value, dict) and value:
-            leaves += _leaves(value, (*above, key))
-        elif value is not None:
-            leaves.append((*above, key))
-    return leaves

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ftcore.spec.document import Document, KeyPath, dotted
+from ftcore.spec.document import Document, KeyPath, dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, CheckpointSection, EvaluationSection, LoggingSection, Spec, ZeroSection
@@ -79,7 +79,7 @@ def changes(before: ResolvedSpec, after: ResolvedSpec) -> dict[str, tuple[Any, A
 
 
 def _values(resolved: ResolvedSpec) -> dict[str, Any]:
-    values = {dotted(path): value for path, value in _leaves(_plain(resolved), ())}
+    values = {dotted(path): value for path, value in leaves(_plain(resolved))}
     hosts = ", ".join(f"{host.name}:{','.join(map(str, host.slot_ids)) or host.slots}" for host in resolved.hosts)
     return {**values, "hosts": hosts, "world_size": resolved.world_size}
 
@@ -89,18 +89,11 @@ def _plain(resolved: ResolvedSpec) -> dict[str, Any]:
     return plain
 
 
-def _leaves(data: dict[str, Any], above: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
-    leaves: list[tuple[tuple[str, ...], Any]] = []
-    for key, value in data.items():
-        leaves += _leaves(value, (*above, key)) if isinstance(value, dict) and value else [((*above, key), value)]
-    return leaves
-
-
 def _draft(resolved: ResolvedSpec, options: Options) -> tuple[Draft, frozenset[str]]:
     """What the user gave for the run, with the options of the resume over it; and the keys that those set."""
     data: dict[str, Any] = {}
     lines: dict[KeyPath, int] = {}
-    for path, value in _leaves(_plain(resolved), ()):
+    for path, value in leaves(_plain(resolved)):
         source = resolved.sources.get(dotted(path), "default")
         if source in ("default", "derived") or value is None:
             continue

@@ -52,7 +52,8 @@ def prune(committed: Path, *, keep: int, best: Path | None = None) -> list[Path]
     for path in (*leftovers, *checkpoints.glob(f"update_*{REMOVED}")):
         shutil.rmtree(path, ignore_errors=True)
     for path in doomed:
-        _remove(path)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(rename_for_removal(path), ignore_errors=True)
     return [*doomed, *leftovers]
 
 
@@ -86,9 +87,12 @@ def _has_manifest(checkpoint: Path) -> bool:
     return True
 
 
-def _remove(checkpoint: Path) -> None:
-    # Renamed first: a kill in the middle of the deletion must not leave half a checkpoint under a checkpoint's name.
+def rename_for_removal(checkpoint: Path) -> Path:
+    """Renames a checkpoint to NAME.removed, in place of what an earlier deletion left there, and returns that. Raises OSError.
+
+    To be done before it is deleted: a kill in the middle must not leave half a checkpoint under a checkpoint's name.
+    """
     doomed = checkpoint.with_name(checkpoint.name + REMOVED)
-    with contextlib.suppress(OSError):
-        os.rename(checkpoint, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(checkpoint, doomed)
+    return doomed

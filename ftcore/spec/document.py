@@ -37,6 +37,15 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
+def leaves(data: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value that is no mapping, with its path; an empty mapping is a value."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
 def read_document(raw: bytes, file: str) -> Document:
     """Parses the bytes of `file` (its suffix .json chooses JSON, all else YAML). Never raises for what a file may hold."""
     try:
