@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from transformers import BitsAndBytesConfig
 
 from ftcore.spec.errors import FtError
 from ftcore.spec.sections import MethodSection
-
-INTEGERS = (torch.uint8, torch.int8)
-"""How quantised weights are stored. DeepSpeed's casts pass integers by; floating storage would be cast, and ruined, by an engine of another type."""
 
 
 def quantisation(method: MethodSection, dtype: torch.dtype) -> BitsAndBytesConfig:
@@ -27,6 +22,7 @@ def quantisation(method: MethodSection, dtype: torch.dtype) -> BitsAndBytesConfi
         bnb_4bit_quant_type=method.quant_type,
         bnb_4bit_use_double_quant=method.double_quant,
         bnb_4bit_compute_dtype=dtype,
+        # DeepSpeed's casts pass integers by; floating storage would be cast, and ruined, by an engine of another type.
         bnb_4bit_quant_storage=torch.uint8,
     )
 
@@ -39,8 +35,3 @@ def keep_cpu_weights_in_place(base: torch.nn.Module) -> None:
     for module in base.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-
-
-def quantised_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Name and parameter of every weight that is held in 4 or 8 bits."""
-    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.dtype in INTEGERS)

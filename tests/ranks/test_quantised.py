@@ -10,7 +10,7 @@ import torch
 
 from ftcore import dist
 from ftcore.data.prepared import ModelSource
-from ftcore.model.quantise import quantisation, quantised_weights
+from ftcore.model.quantise import quantisation
 from ftcore.run import build_engine, restore
 from ftcore.spec.errors import FtError
 from ftcore.spec.run_dir import RunDir
@@ -69,7 +69,8 @@ def packed_sizes(rank: int, world_size: int, folder: str, spec: Spec, source: Mo
     job = make_job(RunDir(Path(folder)), spec, source, samples)
     engine = build_engine(job, ranks)
     Trainer(engine, job, restore(engine, job)).run()
-    sizes = {name: (weight.ds_numel, weight.ds_tensor.numel(), weight.numel()) for name, weight in quantised_weights(engine.module)}
+    packed = {name: weight for name, weight in engine.module.named_parameters() if weight.dtype in (torch.uint8, torch.int8)}
+    sizes = {name: (weight.ds_numel, weight.ds_tensor.numel(), weight.numel()) for name, weight in packed.items()}
     dist.barrier()
     dist.stop()
     return sizes
