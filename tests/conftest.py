@@ -1,0 +1,12 @@
+"""What every test rests on, however the tests were started."""
+
+from __future__ import annotations
+
+import signal
+
+
+def pytest_configure() -> None:
+    """Signals as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them."""
+    for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, handler)
