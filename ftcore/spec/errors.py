@@ -8,6 +8,8 @@ from typing import Any
 
 INTERRUPT_STATUS_BASE = 128
 """A run ended by signal N exits with this plus N."""
+PREEMPTED = 75
+"""Status of a run that stopped because it was asked to, with its state saved: EX_TEMPFAIL, "try again later"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,15 @@ class DoesNotFitError(FtError):
     exit_status = 7
 
 
-_KINDS = {kind.__name__: kind for kind in (FtError, SpecError, ClusterError, DataError, CheckpointError, TrainingError, DoesNotFitError)}
+class PreemptedError(FtError):
+    """Not a failure: the run was asked to stop, did so at an update boundary, and can go on from there."""
+
+    exit_status = PREEMPTED
+
+
+_KINDS = {
+    kind.__name__: kind for kind in (FtError, SpecError, ClusterError, DataError, CheckpointError, TrainingError, DoesNotFitError, PreemptedError)
+}
 
 
 def error_from_dict(data: dict[str, Any]) -> FtError:

@@ -5,6 +5,10 @@ Events in use:
   update    one line of metrics.jsonl (rank 0, every logged update)
   note      {text}: a line worth showing once
   rank_exit {rank, host, status, ended_by_launcher, time}: sent by the node's supervisor; status is 128 + N for a signal N
+  ready     {rank}: the rank takes signals from here on; before, it can't be asked to stop
+  at        {rank, update, stage}: the rank made progress; at most one a second per rank, from whichever thread. `update` is the number of
+            updates done; stage as of progress, or "start" before the model is loaded
+  preempted {update, path}: rank 0, the run stopped as it was asked to; `path` is the checkpoint to go on from ("" where there is none)
   error     {kind, problems, traceback, rank, host, time, exit_status}
 """
 
@@ -20,6 +24,10 @@ ATTEMPT = "FTLAUNCH_ATTEMPT"
 MAX_EVENT_BYTES = 4096
 """PIPE_BUF on Linux: shorter writes to a pipe are atomic, so lines of several ranks never mix."""
 
+SECONDS_BETWEEN_AT = 1.0
+_next_at = [0.0]
+"""When the next `at` of this process may be sent, in seconds of time.monotonic."""
+
 
 def emit(event: str, **fields: Any) -> None:
     """Sends one event. Does nothing without a listener; a launcher that went away is not an error here."""
@@ -34,6 +42,25 @@ def emit(event: str, **fields: Any) -> None:
         _write_all(int(handle), line.encode())
     except OSError:
         return
+
+
+def emit_ready() -> None:
+    """Tells that this rank takes signals from now on."""
+    emit("ready", rank=_rank())
+
+
+def emit_at(update: int, stage: str) -> None:
+    """Tells that this rank made progress, with `update` updates done. To be called as often as one likes, from any thread: one call a second is sent."""
+    now = time.monotonic()
+    if now < _next_at[0]:
+        return
+    _next_at[0] = now + SECONDS_BETWEEN_AT
+    emit("at", rank=_rank(), update=update, stage=stage)
+
+
+def _rank() -> int | None:
+    rank = os.environ.get("RANK")
+    return int(rank) if rank is not None else None
 
 
 def _write_all(handle: int, data: bytes) -> None:
