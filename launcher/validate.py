@@ -20,7 +20,10 @@ from launcher.schema_check import Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
 
 SPEC_SCHEMA = Path(ftcore.spec.__file__).with_name("spec.schema.json")
-TEXT_OR_LIST = (("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32"))
+TEXT_OR_LIST = (
+    *(("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32")),
+    *(("cluster", "ssh_options"), ("cluster", "forward_env"), ("cluster", "scheduler", "sbatch_args")),
+)
 """Keys where one text stands for a list of it."""
 
 
@@ -57,10 +60,12 @@ def partial_spec(data: dict[str, Any], wrong: list[KeyPath]) -> Spec:
 def build_spec(data: dict[str, Any]) -> Spec:
     """The Spec of data that fits the schema."""
     data = copy.deepcopy(data)
-    for section, name in TEXT_OR_LIST:
-        value = data.get(section, {}).get(name)
-        if isinstance(value, str):
-            data[section][name] = [value]
+    for *sections, name in TEXT_OR_LIST:
+        home = data
+        for section in sections:
+            home = home.get(section, {})
+        if isinstance(home.get(name), str):
+            home[name] = [home[name]]
     recomputed = data.get("train", {}).get("gradient_checkpointing")
     if isinstance(recomputed, bool):
         data["train"]["gradient_checkpointing"] = "full" if recomputed else "none"

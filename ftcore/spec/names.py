@@ -39,7 +39,7 @@ SHORTHANDS = {
 """Section -> the key meant by one who wrote a plain value in its place."""
 
 _MICRO_STEPS = "the number of micro-steps follows from batch.micro_batch_tokens (most tokens a rank computes at once)"
-GROUPS, ADAPTERS = "optimizer.parameter_groups", "method.adapters"
+GROUPS, ADAPTERS, SCHEDULER = "optimizer.parameter_groups", "method.adapters", "cluster.scheduler"
 REPEATED = (GROUPS, ADAPTERS)
 """Sections that repeat keys of others: nothing outside them is ever meant for them."""
 _QUANTISED = "use method.type: qlora, with method.bits 4 or 8 and method.quant_type"
@@ -193,7 +193,8 @@ def known_keys() -> dict[str, list[str]]:
     data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
     group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
     adapter = [field.name for field in dataclasses.fields(sections.AdapterSection)]
-    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter}
+    scheduler = [field.name for field in dataclasses.fields(sections.SchedulerSection)]
+    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter, SCHEDULER: scheduler}
 
 
 def advise(section: str, key: str) -> str:

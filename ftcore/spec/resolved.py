@@ -6,7 +6,7 @@ import dataclasses
 import json
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,12 @@ class Host:
     """The user for ssh; empty: ssh's own default."""
     slot_ids: tuple[int, ...] = ()
     """The accelerators that are used, `slots` of them, ascending; empty: 0 to slots - 1."""
+    port: int = 0
+    """The port of its ssh server; 0: ssh's own default."""
+    interface: str = ""
+    """The network interface of NCCL and gloo on it; empty: cluster.interface, or found."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of its ranks, over those of all hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,9 @@ DOCUMENTED_NONE = {
     "train.num_train_epochs",
     "train.max_steps",
     "cluster.slots",
+    "cluster.master_port",
+    "cluster.scheduler.nodes",
+    "cluster.scheduler.slots_per_node",
 }
 """Keys that may be None after resolving; their docstrings in ftcore.spec.sections say what it means."""
 

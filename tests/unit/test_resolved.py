@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import load_resolved
+from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from tests.unit.local_launch import resolved_for
 
 
@@ -61,3 +61,11 @@ def test_damaged_text(tmp_path: Path, raw: bytes, told: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="No such file"):
         load_resolved(tmp_path / "resolved.json")
+
+
+def test_a_run_from_before_the_keys_of_several_hosts_is_read() -> None:
+    resolved = resolved_for()
+    data = json.loads(resolved.to_json())
+    data["spec"]["cluster"] = {key: data["spec"]["cluster"][key] for key in ("hosts", "slots")}
+    data["hosts"] = [{key: host[key] for key in ("name", "slots", "user", "slot_ids")} for host in data["hosts"]]
+    assert ResolvedSpec.from_json(json.dumps(data)) == resolved
