@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 
-from ftcore.spec import sections
+from ftcore.spec import cluster_sections, sections
 
 SECTIONS: dict[str, type] = {
     "model": sections.ModelSection,
@@ -16,7 +16,7 @@ SECTIONS: dict[str, type] = {
     "schedule": sections.ScheduleSection,
     "train": sections.TrainSection,
     "zero": sections.ZeroSection,
-    "cluster": sections.ClusterSection,
+    "cluster": cluster_sections.ClusterSection,
     "checkpoint": sections.CheckpointSection,
     "evaluation": sections.EvaluationSection,
     "logging": sections.LoggingSection,
@@ -193,7 +193,7 @@ def known_keys() -> dict[str, list[str]]:
     data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
     group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
     adapter = [field.name for field in dataclasses.fields(sections.AdapterSection)]
-    scheduler = [field.name for field in dataclasses.fields(sections.SchedulerSection)]
+    scheduler = [field.name for field in dataclasses.fields(cluster_sections.SchedulerSection)]
     return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter, SCHEDULER: scheduler}
 
 
