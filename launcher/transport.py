@@ -1,0 +1,84 @@
+"""How a command reaches a host: the argv of a process whose stdin, stdout and stderr are the remote command's. OpenSSH, srun and pdsh do the rest."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ftcore.spec.errors import SpecError
+from ftcore.spec.resolved import Host
+from launcher.topology import is_local
+
+Transport = Callable[[Host, str], tuple[str, ...]]
+"""A host and shell text -> argv that runs the text there."""
+
+SSH_ARGS = "FTLAUNCH_SSH_ARGS"
+"""Environment variable: more options for every ssh, as a shell would read them."""
+CONNECT_TIMEOUT_S = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshOptions:
+    """What the user adds to every ssh."""
+
+    options: tuple[str, ...] = ()
+    """cluster.ssh_options."""
+
+
+def remote_argv(host: Host, command: str, ssh: SshOptions) -> tuple[str, ...]:
+    """argv that runs the shell text `command` on `host`: by ssh, or in a shell of its own on this machine.
+
+    Raises SpecError when $FTLAUNCH_SSH_ARGS can't be read.
+    """
+    return local_argv(command) if is_local(host) else ssh_argv(host, command, ssh)
+
+
+def local_argv(command: str) -> tuple[str, ...]:
+    """A shell on this machine."""
+    return (bash(), "-c", command)
+
+
+def ssh_argv(host: Host, command: str, ssh: SshOptions) -> tuple[str, ...]:
+    """ssh never asks, never waits long for a connection, and never takes a host's name for an option. The user's options win over these, a host's own port over them."""
+    port = ("-p", str(host.port)) if host.port else ()
+    ours = ("-oBatchMode=yes", f"-oConnectTimeout={CONNECT_TIMEOUT_S}", "-oForwardX11=no")
+    return ("ssh", "-T", *port, *_environment_options(), *ssh.options, *ours, "--", destination(host), command)
+
+
+def srun_argv(host: Host, command: str) -> tuple[str, ...]:
+    """A step of this Slurm job with one task on one of its nodes."""
+    step = ("--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0")
+    return ("srun", *step, bash(), "-c", command)
+
+
+def pdsh_argv(host: Host, command: str) -> tuple[str, ...]:
+    """pdsh for one host. It forwards no stdin; $PDSH_RCMD_TYPE and $PDSH_SSH_ARGS_APPEND are the user's, and a host's own port is added to the latter by `pdsh_environment`."""
+    return ("pdsh", "-N", "-S", "-w", destination(host), command)
+
+
+def pdsh_environment(host: Host) -> dict[str, str]:
+    """Variables that pdsh needs for this host: ssh's port, behind the options that the user has set."""
+    if not host.port:
+        return {}
+    given = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
+    return {"PDSH_SSH_ARGS_APPEND": f"{given} -p {host.port}".strip()}
+
+
+def destination(host: Host) -> str:
+    """USER@HOST, or HOST alone."""
+    return f"{host.user}@{host.name}" if host.user else host.name
+
+
+def bash() -> str:
+    """The shell for node scripts, by its full name where it lies where it usually does: PATH may be empty."""
+    return next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "bash")
+
+
+def _environment_options() -> tuple[str, ...]:
+    text = os.environ.get(SSH_ARGS, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise SpecError(f"${SSH_ARGS} can't be read: {error}", where=SSH_ARGS, fix="close its quotes") from error
