@@ -1,0 +1,1 @@
+"""Runs over several hosts: real sshd, real networks between namespaces."""

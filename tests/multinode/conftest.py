@@ -1,0 +1,41 @@
+"""Hosts for the tests: two that see each other, started once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import Cluster, what_is_missing
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def need(missing: str) -> None:
+    """Skips the test where hosts can't be started, but fails it where FTLAUNCH_REQUIRE_CLUSTER is set."""
+    if missing and os.environ.get("FTLAUNCH_REQUIRE_CLUSTER"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def cluster_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need(what_is_missing())
+    return tmp_path_factory.mktemp("hosts")
+
+
+@pytest.fixture(scope="session")
+def running_cluster(cluster_folder: Path) -> Iterator[Cluster]:
+    cluster = Cluster.up(cluster_folder / "two")
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
+    """Two hosts with nothing on them. What a test killed, cut or left behind is put right after it."""
+    yield running_cluster
+    running_cluster.restore()

@@ -1,0 +1,1 @@
+"""Runs under a real Slurm of two nodes."""
