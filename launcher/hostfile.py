@@ -1,23 +1,20 @@
-"""Hostfiles: DeepSpeed's grammar (`HOST slots=N`, `#` comments), read strictly, with every mistake reported at once."""
+"""Hostfiles: DeepSpeed's grammar (`HOST slots=N`, `#` comments) and settings of a host behind it, read strictly, with every mistake reported at once."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ftcore.spec.errors import ClusterError, Problem
 from ftcore.spec.resolved import Host
-
-MAX_SLOTS = 1024
-"""More accelerators than any machine has: a larger number is a slip of the hand."""
+from launcher.host_words import Mistake, check_host_name, check_slots, check_user, read_settings
 
 _FORM = "`HOST slots=N` (N from 1), one host a line"
-_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?")
-_SLOTS = re.compile(r"slots=([1-9][0-9]{0,3})")
-_SLOTS_LOOKALIKE = re.compile(r"slots?\s*=\s*([0-9]{1,4})(?![0-9.]).*", re.IGNORECASE)
+_CONTENT = re.compile(r"""(?:[^#'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|['"\\])*""")
+"""What stands before a comment: a `#` in quotes begins none."""
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
@@ -39,8 +36,8 @@ def parse_hostfile(text: str, file: str) -> tuple[Host, ...]:
     first_line: dict[str, int] = {}
     for number, line in _content_lines(text):
         parsed = _parse_line(line)
-        if isinstance(parsed, Problem):
-            problems.append(Problem(what=parsed.what, fix=parsed.fix, file=file, line=number))
+        if not isinstance(parsed, Host):
+            problems += [Problem(what=f"'{_shown(line)}': {reason}; expected {_FORM}", fix=fix, file=file, line=number) for reason, fix in parsed]
             continue
         earlier = first_line.setdefault(parsed.name.lower(), number)
         if earlier != number:
@@ -59,8 +56,11 @@ def render_hostfile(hosts: tuple[Host, ...]) -> str:
     lines = []
     for host in hosts:
         name = f"{host.user}@{host.name}" if host.user else host.name
+        port = f" port={host.port}" if host.port else ""
+        interface = f" interface={host.interface}" if host.interface else ""
+        variables = "".join(f" env.{key}={shlex.quote(value)}" for key, value in host.environment.items())
         chosen = f"  # slots {','.join(map(str, host.slot_ids))} of this host" if host.slot_ids else ""
-        lines.append(f"{name} slots={host.slots}{chosen}\n")
+        lines.append(f"{name} slots={host.slots}{port}{interface}{variables}{chosen}\n")
     return "".join(lines)
 
 
@@ -78,60 +78,30 @@ def same_machine_warnings(hosts: tuple[Host, ...]) -> tuple[str, ...]:
 def _content_lines(text: str) -> Iterator[tuple[int, str]]:
     """Line number and text of each line that holds more than blanks and a comment."""
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
-        content = line.split("#", 1)[0].strip()
-        if content:
-            yield number, content
+        content = _CONTENT.match(line)
+        if content and content[0].strip():
+            yield number, content[0].strip()
 
 
-def _parse_line(line: str) -> Host | Problem:
-    name, *rest = line.split()
-    reason, fix = check_host_name(name.rpartition("@")[2])
+def _parse_line(line: str) -> Host | list[Mistake]:
+    name, *rest = line.split(maxsplit=2)
     user, at, host = name.rpartition("@")
-    if at and not _USER.fullmatch(user):
-        reason, fix = f"'{user}' is no user name", "write `USER@HOST slots=N`, or leave the user out"
-    if not reason:
-        reason, fix = _check_slots(name, rest)
-    if reason:
-        return Problem(what=f"'{line}': {reason}; expected {_FORM}", fix=fix)
-    return Host(name=host, user=user, slots=int(rest[0].removeprefix("slots=")))
+    mistakes = [check_host_name(host), check_user(user) if at else None]
+    slots_mistake = check_slots(name, _shown(line).split()[1:])
+    mistakes.append(slots_mistake)
+    settings, wrong = _settings(rest[1]) if len(rest) == 2 and slots_mistake is None else ({}, [])
+    found = [mistake for mistake in mistakes if mistake is not None] + wrong
+    return found or Host(name=host, user=user, slots=int(rest[0].removeprefix("slots=")), **settings)
 
 
-def _check_slots(name: str, rest: list[str]) -> tuple[str, str]:
-    """Reason and fix for what follows the host on its line; two empty texts when it is right."""
-    if not rest:
-        return "the number of slots is missing", f"write `{name} slots=N`, N the accelerators (or ranks) on {name}"
-    matched = _SLOTS.fullmatch(rest[0])
-    if matched and len(rest) == 1 and int(matched[1]) <= MAX_SLOTS:
-        return "", ""
-    if matched and len(rest) == 1:
-        return f"{matched[1]} slots are more than any host has (the most is {MAX_SLOTS})", f"write `{name} slots=N` with the real number"
-    if matched:
-        return f"'{' '.join(rest[1:])}' follows the slots", f"write `{name} {rest[0]}` and put notes behind a `#`"
-    lookalike = _SLOTS_LOOKALIKE.fullmatch(" ".join(rest))
-    if lookalike and int(lookalike[1]) == 0:
-        return "a host with no slots takes no part", "delete the line, or give it slots=1 or more"
-    if lookalike:
-        return f"'{' '.join(rest)}' is not `slots=N`", f"write `{name} slots={int(lookalike[1])}`"
-    return f"'{' '.join(rest)}' is not `slots=N`", f"write `{name} slots=N`, N the accelerators (or ranks) on {name}"
-
-
-def check_host_name(name: str) -> tuple[str, str]:
-    """Reason and fix when `name` is neither a host name nor an IP address; two empty texts when it is."""
+def _settings(text: str) -> tuple[dict[str, Any], list[Mistake]]:
     try:
-        ipaddress.ip_address(name)
-        return ("", "") if "%" not in name else (f"'{name}' has an interface after the %", "write the address alone, or a host name")
+        words = shlex.split(text)
     except ValueError:
-        pass
-    if "," in name:
-        return f"'{name}' holds a comma", "give each host a line of its own"
-    if name.startswith("[") and ":" in name:
-        return f"'{name}' has brackets", "write an IPv6 address without brackets and without a port"
-    if "[" in name or "]" in name:
-        return f"'{name}' is a range", "give each host a line of its own: node01, node02, ..."
-    if ":" in name:
-        return f"'{name}' holds a port", f"write the host alone; a port belongs in ~/.ssh/config (Host {name.partition(':')[0]}, Port N)"
-    if re.fullmatch(r"[0-9.]+", name):
-        return f"'{name}' is no IPv4 address", "write four numbers from 0 to 255, without leading zeros"
-    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
-        return f"'{name}' is no host name", "use letters, digits, '-' and '.'; no part begins or ends with '-'"
-    return "", ""
+        return {}, [("a quote is not closed behind the slots", "quote values as for a shell: env.NAME='a value'")]
+    return read_settings(words)
+
+
+def _shown(line: str) -> str:
+    """The line without the values of its variables."""
+    return re.sub(r"(\benv\.[^\s=]*=).*", r"\1...", line)
