@@ -58,7 +58,8 @@ def _parts(text: str, by_name: dict[str, Host]) -> list[str]:
     parts: list[str] = []
     for piece in text.split("@"):
         host = by_name.get(_name_of(piece, by_name).lower())
-        if host is not None and host.user and parts and parts[-1] == host.user and parts[-1].lower() not in by_name:
+        # A user who is called like another host is taken for that host, one who is called like this host for the user.
+        if host is not None and host.user and parts and parts[-1] == host.user and by_name.get(host.user.lower(), host) is host:
             parts[-1] = piece
         else:
             parts.append(piece)
