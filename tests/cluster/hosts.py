@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("hosts.sh")
 TOOLS = ("bridge", "ip", "nsenter", "pgrep", "ssh", "ssh-keygen", "unshare")
 SSHD = "/usr/sbin/sshd"
@@ -23,6 +25,14 @@ def what_is_missing(*more: str) -> str:
         return "hosts in namespaces need root"
     missing = [tool for tool in (*TOOLS, SSHD, *more) if shutil.which(tool) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+def need(missing: str) -> None:
+    """Skips the test where hosts can't be started, but fails it where FTLAUNCH_REQUIRE_CLUSTER is set."""
+    if missing and os.environ.get("FTLAUNCH_REQUIRE_CLUSTER"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
 
 
 class Cluster:
@@ -49,7 +59,7 @@ class Cluster:
 
     def down(self) -> None:
         """Ends every process on the hosts and takes their networks away."""
-        self._script("down", str(self.folder))
+        self.script(SCRIPT, "down", str(self.folder))
 
     @property
     def ssh_config(self) -> Path:
@@ -82,7 +92,7 @@ class Cluster:
 
     def run(self, name: str, *command: str) -> str:
         """What a command prints that runs on the host, past sshd. Raises RuntimeError when it fails."""
-        return self._script("run", str(self.folder), name, *command)
+        return self.script(SCRIPT, "run", str(self.folder), name, *command)
 
     def ssh(self, name: str, command: str) -> subprocess.CompletedProcess[str]:
         """A shell command through ssh; status 255 when the host isn't reached in 3 s."""
@@ -91,14 +101,14 @@ class Cluster:
         )
 
     def processes(self, name: str) -> dict[int, str]:
-        """Pid as this machine counts -> command line, of all that runs on the host but its process 1 and its listening sshd."""
+        """Pid as this machine counts -> command line, of all that runs on the host but its process 1 and the daemons that wait for work."""
         init = self._init(name)
         try:
             home = os.readlink(f"/proc/{init}/ns/pid")
         except OSError:
             return {}
         found = {pid: command_line(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != init and namespace(pid) == home}
-        return {pid: command for pid, command in found.items() if command and not is_listener(command)}
+        return {pid: command for pid, command in found.items() if command and not is_daemon(command)}
 
     def everything(self) -> dict[str, str]:
         """Host and pid -> command line, of all hosts."""
@@ -108,16 +118,16 @@ class Cluster:
         """SIGKILL to all that runs on the host, its sshd too; its network is gone with it. `start` brings it back."""
         os.kill(self._init(name), signal.SIGKILL)
         deadline = time.monotonic() + LIMIT_S
-        while Path(f"/proc/{self._init(name)}").exists() and time.monotonic() < deadline:
+        while self.is_up(name) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def start(self, name: str) -> None:
         """A host that was killed comes back."""
-        self._script("start", str(self.folder), name)
+        self.script(SCRIPT, "start", str(self.folder), name)
 
     def restart_sshd(self, name: str, *limits: str) -> None:
         """A new sshd, under limits in the words of bash's ulimit (`-v 2000000`: KiB of address space); sessions that are there stay."""
-        self._script("sshd", str(self.folder), name, *limits)
+        self.script(SCRIPT, "sshd", str(self.folder), name, *limits)
 
     def cut(self, name: str) -> None:
         """Pulls the host's cables: packets are lost, and nobody is told."""
@@ -131,10 +141,14 @@ class Cluster:
         """Gives the host an empty disk of its own at this folder, until the host is started anew."""
         self.run(name, "mount", "-t", "tmpfs", "tmpfs", str(path))
 
+    def is_up(self, name: str) -> bool:
+        """Whether the host is there."""
+        return Path(f"/proc/{self._init(name)}").exists()
+
     def restore(self) -> None:
         """Hosts that were killed are back, cables are in, and nothing runs on any host."""
         for name in self.names:
-            if not Path(f"/proc/{self._init(name)}").exists():
+            if not self.is_up(name):
                 self.start(name)
             self.mend(name)
             for pid in self.processes(name):
@@ -153,10 +167,11 @@ class Cluster:
     def _init(self, name: str) -> int:
         return int((self.folder / name / "init").read_text())
 
-    def _script(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    def script(self, script: Path, *arguments: str, environment: dict[str, str] | None = None) -> str:
+        """What a script of this folder prints. Raises RuntimeError with it when the script fails."""
         # Into a file: hosts that live on would hold a pipe open.
         with (self.folder.parent / f"{self.folder.name}.log").open("w+") as log:
-            command = [str(SCRIPT), *arguments]
+            command = [str(script), *arguments]
             status = subprocess.run(
                 command, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=LIMIT_S, check=False
             ).returncode
@@ -181,6 +196,6 @@ def command_line(pid: int) -> str:
     return ""
 
 
-def is_listener(command: str) -> bool:
-    """Whether this is the sshd that waits for connections."""
-    return command.startswith("sshd:") and "[listener]" in command
+def is_daemon(command: str) -> bool:
+    """Whether this belongs to the host itself: the sshd that waits for connections, or Slurm's daemons."""
+    return (command.startswith("sshd:") and "[listener]" in command) or command.split(maxsplit=1)[0] in ("slurmctld", "slurmctld:", "slurmd", "munged")

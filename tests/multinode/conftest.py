@@ -8,17 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import Cluster, what_is_missing
+from tests.cluster.hosts import Cluster, need, what_is_missing
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
-def need(missing: str) -> None:
-    """Skips the test where hosts can't be started, but fails it where FTLAUNCH_REQUIRE_CLUSTER is set."""
-    if missing and os.environ.get("FTLAUNCH_REQUIRE_CLUSTER"):
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")
