@@ -12,7 +12,9 @@ import torch
 import torch.distributed as torch_dist
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a collective waits for a rank; a rank that dies is noticed by the supervisor in seconds."""
+"""How long a collective waits for a rank, at least; a rank that dies is noticed by the supervisor in seconds."""
+BEHIND_WATCHDOG = timedelta(minutes=5)
+"""So much longer than the launcher's watchdog, which has the stacks of all ranks to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +31,36 @@ class Ranks:
         return self.rank == 0
 
 
-def start() -> Ranks:
+def start(stall_timeout: float = 0.0) -> Ranks:
     """Joins the process group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
 
-    NCCL with one GPU a rank where there are accelerators, gloo on the CPU else.
+    NCCL with one GPU a rank where there are accelerators, gloo on the CPU else. `stall_timeout` are the seconds of the launcher's
+    watchdog, 0 without one.
     """
+    timeout = collective_timeout(stall_timeout)
+    # For groups made later too, DeepSpeed's among them, which ask for no timeout of their own.
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        setattr(torch_dist.distributed_c10d, name, timeout)
     rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     if torch.cuda.is_available():
         # A task that was given one GPU only sees it as device 0, whatever its local rank.
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-        torch_dist.init_process_group("nccl", rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device)
+        torch_dist.init_process_group("nccl", rank=rank, world_size=world_size, timeout=timeout, device_id=device)
     else:
         device = torch.device("cpu")
-        torch_dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=TIMEOUT)
+        torch_dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=timeout)
     return Ranks(rank, world_size, local_rank, device)
+
+
+def collective_timeout(stall_timeout: float) -> timedelta:
+    """How long a collective waits for a rank, where the launcher's watchdog waits `stall_timeout` seconds (0: there is none)."""
+    return max(TIMEOUT, timedelta(seconds=stall_timeout) + BEHIND_WATCHDOG)
+
+
+def shared_store(name: str) -> Any:
+    """The key-value store that the process group was made with, under names of its own and on a connection of its own: for one other thread."""
+    return torch_dist.PrefixStore(name, torch_dist.distributed_c10d._get_default_store().clone())
 
 
 def sum_over_ranks(values: Sequence[float], ranks: Ranks) -> list[float]:
@@ -51,6 +68,11 @@ def sum_over_ranks(values: Sequence[float], ranks: Ranks) -> list[float]:
     total = torch.tensor(values, dtype=torch.float64, device=ranks.device)
     torch_dist.all_reduce(total)
     return [float(value) for value in total.tolist()]
+
+
+def sum_in_place(tensor: torch.Tensor) -> None:
+    """Replaces a tensor, which has the same shape on every rank, by its sum over all of them."""
+    torch_dist.all_reduce(tensor)
 
 
 def gather_objects(value: Any, ranks: Ranks) -> list[Any]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+from ftcore import stop_request
+
+if __name__ == "__main__":
+    # Before anything that starts threads is imported: each would take signals too.
+    stop_request.hold_signals()
 
 from transformers import AutoTokenizer
 
 from ftcore import dist
+from ftcore.agreement import Agreement
 from ftcore.answers import TOKENS_FOR_TRAINED_ONE, Limits, deal_prompts, generate_batch, ready_to_generate
 from ftcore.batch.plan import attention_share_of
 from ftcore.data.cache import SampleSet
@@ -25,7 +32,7 @@ from ftcore.scoring.result import Result, RowResult, Settings, set_result
 from ftcore.scoring.table import render_result
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.evaluation import EvaluationDir, EvaluationRequest, load_request
-from ftcore.spec.events import emit
+from ftcore.spec.events import emit, emit_at
 from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.train.evaluate import Evaluation, Layout, evaluate
 from ftcore.train.isolation import require_isolated_samples
@@ -37,34 +44,41 @@ Scores = dict[int, dict[str, float]]
 def main(folder: RunDir) -> None:
     """Scores this rank's share; rank 0 writes the result, last evaluation.json."""
     started = time.monotonic()
+    request_to_stop = stop_request.take_signals()
     paths = EvaluationDir(folder.path)
     request, plan = load_request(paths.request), load_plan(paths.prepared)
-    ranks = dist.start()
+    emit_at("start", 0)
+    ranks = dist.start(request.resolved.spec.cluster.stall_timeout)
+    agreement = Agreement(dist.shared_store("stop"), rank=ranks.rank, world_size=ranks.world_size, request=request_to_stop)
     if ranks.world_size != request.resolved.world_size:
         raise CheckpointError(f"{ranks.world_size} ranks were started, the request says {request.resolved.world_size}", where="request.json")
     if ranks.is_first:
         emit("progress", stage="load", done=0, total=1, text=f"loading {request.name}")
     join_process_group(ranks)
     engine = InferenceEngine(load_evaluated(request, plan, folder.ds_config, ranks), folder.ds_config, ranks)
-    losses = token_losses_of(engine, request, plan)
-    generated = answers_of(engine, request, plan, paths) if request.resolved.spec.evaluation.metrics else {}
+    agreement.stop_here()
+    losses = token_losses_of(engine, request, plan, agreement)
+    generated = answers_of(engine, request, plan, paths, agreement) if request.resolved.spec.evaluation.metrics else {}
     if ranks.is_first:
         scores = write_predictions(request, plan, paths, losses, generated)
         write_result(request, plan, paths, losses, scores, seconds=time.monotonic() - started)
     dist.barrier()
+    agreement.close()
     dist.stop()
 
 
-def token_losses_of(engine: InferenceEngine, request: EvaluationRequest, plan: EvaluationPlan) -> dict[str, Evaluation]:
+def token_losses_of(engine: InferenceEngine, request: EvaluationRequest, plan: EvaluationPlan, agreement: Agreement) -> dict[str, Evaluation]:
     """The rows' losses of every set, the same on every rank."""
     batch = request.resolved.spec.batch
     layout = Layout(micro_batch_tokens=batch.micro_batch_tokens, attention_share=attention_share_of(plan.source.path), layout=batch.layout)
     with engine.computing():
         require_isolated_samples(engine, batch.layout)
-        return {name: evaluate(engine, SampleSet.open(each.arrow), layout) for name, each in plan.sets.items()}
+        return {name: evaluate(engine, SampleSet.open(each.arrow), layout, before_step=agreement.stop_here) for name, each in plan.sets.items()}
 
 
-def answers_of(engine: InferenceEngine, request: EvaluationRequest, plan: EvaluationPlan, paths: EvaluationDir) -> dict[str, list[TokenIds]]:
+def answers_of(
+    engine: InferenceEngine, request: EvaluationRequest, plan: EvaluationPlan, paths: EvaluationDir, agreement: Agreement
+) -> dict[str, list[TokenIds]]:
     """The generated tokens for every set's prompts, in the order of the questions, on every rank."""
     spec = request.resolved.spec
     config = engine.module.config
@@ -74,15 +88,28 @@ def answers_of(engine: InferenceEngine, request: EvaluationRequest, plan: Evalua
         positions=getattr(config, "max_position_embeddings", None),
     )
     with engine.computing(), ready_to_generate(engine.module) as base:
-        return {name: answer_over_ranks(base, engine, load_prompts(paths.questions(name)), list(plan.stops), limits) for name in plan.sets}
+        return {
+            name: answer_over_ranks(base, engine, load_prompts(paths.questions(name)), list(plan.stops), limits, before_round=agreement.stop_here)
+            for name in plan.sets
+        }
 
 
-def answer_over_ranks(base: Any, engine: InferenceEngine, prompts: Sequence[Prompt], stops: list[int], limits: Limits) -> list[TokenIds]:
+def answer_over_ranks(
+    base: Any,
+    engine: InferenceEngine,
+    prompts: Sequence[Prompt],
+    stops: list[int],
+    limits: Limits,
+    *,
+    before_round: Callable[[], None] = lambda: None,
+) -> list[TokenIds]:
     """What `base`, which comes from `ready_to_generate`, answers to each prompt; dealt over the ranks, the same on every rank."""
     ranks = engine.ranks
     rounds = deal_prompts([len(prompt.ids) for prompt in prompts], ranks.world_size, limits)
     mine: list[tuple[int, TokenIds]] = []
     for done, dealt in enumerate(rounds):
+        before_round()
+        emit_at("evaluate")
         if ranks.is_first:
             emit("progress", stage="evaluate", done=done, total=len(rounds), text=f"answers to {len(prompts)} rows")
         # The longest prompt of the round, on whichever rank, so that no rank that goes on for another one runs out of positions.

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from ftcore import stop_request
 from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
@@ -21,6 +22,7 @@ def main(run_dir: RunDir) -> None:
     """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json. Raises FtError as its parts do."""
     from ftcore.batch.plan import make_plan
 
+    stop_request.release_signals()
     resolved = load_resolved(run_dir.resolved)
     prepared = prepare(resolved)
     write_atomic(run_dir.prepared, prepared.to_json())

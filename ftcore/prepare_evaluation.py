@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from ftcore import stop_request
 from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 def main(folder: RunDir) -> None:
     """Writes prepared.json and questions/ of a folder that holds request.json. Raises FtError as its parts do."""
+    stop_request.release_signals()
     paths = EvaluationDir(folder.path)
     request = load_request(paths.request)
     spec, cache_dir = request.resolved.spec, Path(request.resolved.cache_dir)

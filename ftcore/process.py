@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from ftcore.spec.errors import CheckpointError, FtError, TrainingError
+from ftcore.out_of_memory import describe_out_of_memory
+from ftcore.spec.errors import CheckpointError, FtError, PreemptedError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir, write_atomic
@@ -34,13 +35,17 @@ _CANT_WRITE = {
 
 
 def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
-    """Runs `main` and ends the process, with status 0, the FtError's own, or 1 for anything else.
+    """Runs `main` and ends the process, with status 0, the FtError's own, or 1 for anything else. A stop that was asked for is no error.
 
     Leaves with os._exit after flushing: at interpreter exit gloo's threads can abort a process that did its work.
     """
     status = 0
     try:
         main(run_dir)
+    except PreemptedError as stopped:
+        status = stopped.exit_status
+        with contextlib.suppress(OSError):
+            sys.stdout.write(f"{stopped}\n")
     except BaseException as error:  # noqa: BLE001  whatever it was, the launcher must hear of it
         status = report(error, run_dir)
         # The log may lie on the disk whose being full is the error.
@@ -87,12 +92,8 @@ def as_ft_error(error: BaseException) -> FtError | None:
     if isinstance(error, FtError):
         return error
     name = type(error).__name__
-    if name == "OutOfMemoryError" or isinstance(error, MemoryError):
-        return TrainingError(
-            f"out of memory: {error}",
-            where="memory",
-            fix="lower batch.micro_batch_tokens, turn on train.gradient_checkpointing, or use a higher zero.stage",
-        )
+    if (out_of_memory := describe_out_of_memory(error)) is not None:
+        return out_of_memory
     if name == "ModuleNotFoundError":
         return FtError(str(error), fix="make install")
     number = error.errno if isinstance(error, OSError) else None

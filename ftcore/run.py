@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from ftcore import stop_request
+
+if __name__ == "__main__":
+    # Before anything that starts threads is imported: each would take signals too.
+    stop_request.hold_signals()
+
 from ftcore import dist
+from ftcore.agreement import Agreement
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.plan import attention_share_of
 from ftcore.batch.window import UpdateSequence
@@ -23,7 +30,7 @@ from ftcore.model.build import build_model
 from ftcore.model.groups import parameter_groups
 from ftcore.process import run_dir_argument, run_main
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.events import emit
+from ftcore.spec.events import emit, emit_at
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 from ftcore.train.isolation import require_isolated_samples
@@ -32,14 +39,19 @@ from ftcore.train.loop import Job, Trainer
 
 def main(run_dir: RunDir) -> None:
     """Trains this rank's share of the run to its end, from the newest whole checkpoint if there is one."""
+    request = stop_request.take_signals()
     resolved, prepared = load_resolved(run_dir.resolved), load_prepared(run_dir.prepared)
-    ranks = dist.start()
+    emit_at("start", 0)
+    ranks = dist.start(resolved.spec.cluster.stall_timeout)
+    agreement = Agreement(dist.shared_store("stop"), rank=ranks.rank, world_size=ranks.world_size, request=request)
     if ranks.world_size != resolved.world_size:
         raise CheckpointError(f"{ranks.world_size} ranks were started, the spec says {resolved.world_size}", where="resolved.json")
     if ranks.is_first:
         emit("progress", stage="load", done=0, total=1, text=f"loading {prepared.model.name}")
+    emit_at("load")
     job = make_job(resolved, prepared, run_dir)
     engine = build_engine(job, ranks)
+    emit_at("load")
     # After the model is made, which seeds every rank alike for an adapter's first values.
     seed_all(resolved.spec.train.seed, 0, ranks.rank)
     require_carriable(engine)
@@ -48,8 +60,9 @@ def main(run_dir: RunDir) -> None:
     if note and ranks.is_first:
         record_event(run_dir, "note", text=note)
     require_isolated_samples(engine, job.spec.batch.layout)
-    Trainer(engine, job, cursor).run()
+    Trainer(engine, job, cursor, agreement).run()
     dist.barrier()
+    agreement.close()
     dist.stop()
 
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 import shutil
 import sys
+
+from ftcore import stop_request
+
+if __name__ == "__main__":
+    # Before anything that starts threads is imported: each would take signals too.
+    stop_request.hold_signals()
 
 import torch
 
@@ -19,7 +26,7 @@ from ftcore.dist import Ranks
 from ftcore.engine import Engine
 from ftcore.process import run_dir_argument, run_main
 from ftcore.run import build_engine, make_job, restore
-from ftcore.spec.errors import CheckpointError
+from ftcore.spec.errors import PREEMPTED, CheckpointError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
@@ -35,6 +42,8 @@ REGROUPING_SHARE = 1.0
 
 def main(run_dir: RunDir) -> None:
     """Trains the parts of the leg whose number, from 1, is this launch's attempt."""
+    # Nothing of an unfinished check is of use later.
+    stop_request.take_signals(lambda: os._exit(PREEMPTED))
     paths = VerificationDir(run_dir.path)
     request = load_verification(paths.request)
     leg, prepared = request.legs[attempt() - 1], load_prepared(paths.preparation.prepared)

@@ -59,7 +59,7 @@ def capture(engine: Engine, cursor: Cursor) -> Capture:
     return Capture(entries=entries, tensors=[tensors[entry.name] for entry in entries], files=files)
 
 
-def describe(engine: Engine, cursor: Cursor, *, spec: Spec, base: ModelSource, metric: float | None) -> Manifest:
+def describe(engine: Engine, cursor: Cursor, *, spec: Spec, base: ModelSource, metric: float | None, evaluation_due: bool = False) -> Manifest:
     """The manifest of that state, still without files."""
     return Manifest(
         update=cursor.next_update,
@@ -72,5 +72,6 @@ def describe(engine: Engine, cursor: Cursor, *, spec: Spec, base: ModelSource, m
         versions={package: version(package) for package in PACKAGES},
         files=tuple[FileEntry, ...](),
         metric=metric,
+        evaluation_due=evaluation_due,
         loss_scale=loss_scale_state(engine),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
 
 from ftcore.checkpoint import layout
-from ftcore.checkpoint.manifest import Manifest
+from ftcore.checkpoint.manifest import Manifest, read_manifest
 from ftcore.checkpoint.retention import best_of, prune, set_aside
 from ftcore.spec.run_dir import fsync_path, write_atomic
 
@@ -38,6 +39,11 @@ def commit(checkpoints: Path, manifest: Manifest) -> str:
     except OSError as error:
         return f"saved, but the file latest could not be written: {error}"
     return ""
+
+
+def add_metric(committed: Path, metric: float | None) -> None:
+    """The manifest says from here on that the evaluation which was due is done, and what it found. Raises OSError, with the manifest as it was."""
+    dataclasses.replace(read_manifest(committed), metric=metric, evaluation_due=False).write(committed)
 
 
 def tidy(committed: Path, *, keep: int) -> str:

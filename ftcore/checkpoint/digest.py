@@ -10,6 +10,8 @@ from typing import Protocol
 
 import xxhash
 
+from ftcore.spec.events import emit_at
+
 CHUNK_BYTES = 2**20
 
 
@@ -37,4 +39,5 @@ def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
+            emit_at("load")
     return digest.hexdigest()

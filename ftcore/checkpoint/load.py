@@ -24,7 +24,7 @@ from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
 from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, set_loss_scale_state, slices_to_load, trained_shapes
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.events import emit
+from ftcore.spec.events import emit, emit_at
 from ftcore.spec.sections import Spec
 
 
@@ -55,6 +55,11 @@ def lowest_metric_over_ranks(newest: Path, ranks: Ranks) -> float | None:
     return cast(float | None, gather_objects(metric, ranks)[0])
 
 
+def evaluation_due_over_ranks(newest: Path, ranks: Ranks) -> bool:
+    """Whether the checkpoint was saved with an evaluation still due, as rank 0 sees it, on every rank."""
+    return bool(gather_objects(read_manifest(newest).evaluation_due if ranks.is_first else None, ranks)[0])
+
+
 def _emit_note(text: str) -> None:
     emit("note", text=text)
 
@@ -72,6 +77,7 @@ def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSour
     cursor = Cursor.from_json((found.path / layout.CURSOR).read_text(encoding="utf-8"))
     reader = StateReader.open(found.path, found.manifest)
     for owned in slices_to_load(engine):
+        emit_at("load")
         owned.view(owned.flat).copy_(reader.read(MASTER, owned.name, owned.start, owned.numel))
         moments = reader.moments(owned.name)
         prepare_state(engine, owned, moments, reader.scalars.get(owned.name, {}))

@@ -46,6 +46,8 @@ class Manifest:
     files: tuple[FileEntry, ...]
     metric: float | None = None
     """Of metric_for_best_model at this update, lower is better; None when it was not measured."""
+    evaluation_due: bool = False
+    """An evaluation was due after this update and was left undone, since the run was asked to stop."""
     loss_scale: dict[str, float] = field(default_factory=dict)
     """fp16's dynamic loss scale and its counters; empty in other precisions."""
     version: int = MANIFEST_VERSION

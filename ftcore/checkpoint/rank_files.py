@@ -12,6 +12,7 @@ from ftcore.checkpoint.digest import digest_of, new_digest
 from ftcore.checkpoint.manifest import FileEntry
 from ftcore.checkpoint.snapshot import Snapshot
 from ftcore.checkpoint.writer import render_header
+from ftcore.spec.events import emit_at
 from ftcore.spec.run_dir import fsync_path, write_atomic
 
 Sink = Callable[[int, memoryview], int]
@@ -57,3 +58,4 @@ def _drain(handle: int, data: memoryview, sink: Sink) -> None:
     # A disk that is nearly full takes a part first.
     while data:
         data = data[sink(handle, data) :]
+        emit_at("save")

@@ -16,7 +16,7 @@ from typing import Any
 from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint import layout
 from ftcore.checkpoint.capture import capture, describe
-from ftcore.checkpoint.commit import clear_partial, commit, tidy
+from ftcore.checkpoint.commit import add_metric, clear_partial, commit, tidy
 from ftcore.checkpoint.manifest import FileEntry, Manifest
 from ftcore.checkpoint.rank_files import Sink, write_rank
 from ftcore.checkpoint.snapshot import CancelledError, Snapshot
@@ -124,10 +124,12 @@ class Saver:
         """Whether the last save failed and it is time, after `update` updates, to begin one again."""
         return self._in_flight is None and self._retry_at is not None and update >= self._retry_at
 
-    def finish(self, cursor: Cursor, metric: float | None = None, *, pauses_s: tuple[float, ...] = LAST_PAUSES_S) -> Iterator[SaveOutcome]:
-        """Saves the run's last state durably: the outcome of each try as it ends, the last one with a path.
+    def finish(
+        self, cursor: Cursor, metric: float | None = None, *, evaluation_due: bool = False, pauses_s: tuple[float, ...] = LAST_PAUSES_S
+    ) -> Iterator[SaveOutcome]:
+        """Saves the run's last state durably: the outcome of each try as it ends, the last one with a path. No second time what it has saved.
 
-        Raises CheckpointError on all ranks when the tries are used up.
+        `evaluation_due`: whoever goes on from it has an evaluation to make up first. Raises CheckpointError on all ranks when the tries are used up.
         """
         before = self.poll(wait=True)
         if before is not None:
@@ -135,7 +137,7 @@ class Saver:
         for pause_s in (*pauses_s, None):
             if self.saved_update == cursor.next_update:
                 return
-            self._start(cursor, metric)
+            self._start(cursor, metric, evaluation_due)
             outcome = self._ended()
             yield outcome
             if outcome.path is None:
@@ -143,11 +145,19 @@ class Saver:
                     raise CheckpointError(f"rank {outcome.rank} could not save: {outcome.reason}", where=str(self._checkpoints), fix=FIX)
                 time.sleep(pause_s)
 
-    def _start(self, cursor: Cursor, metric: float | None) -> None:
+    def evaluated(self, update: int, metric: float | None) -> None:
+        """Adds what an evaluation found to the checkpoint after `update` updates, which was saved while that was still due. Raises OSError, on rank 0."""
+        path = layout.checkpoint_path(self._checkpoints, update)
+        if self._engine.ranks.is_first:
+            add_metric(path, _finite(metric))
+            self._tidied()
+            self._tidying = _Task(lambda: tidy(path, keep=self._spec.checkpoint.save_total_limit), "checkpoint-tidy")
+        self.saved_update = update
+
+    def _start(self, cursor: Cursor, metric: float | None, evaluation_due: bool = False) -> None:
         engine = self._engine
         captured = capture(engine, cursor)
-        metric = metric if metric is not None and math.isfinite(metric) else None
-        manifest = describe(engine, cursor, spec=self._spec, base=self._base, metric=metric)
+        manifest = describe(engine, cursor, spec=self._spec, base=self._base, metric=_finite(metric), evaluation_due=evaluation_due)
         snapshot = Snapshot(captured.tensors)
         refusal = self._clear(manifest.update)
         partial = layout.partial_path(self._checkpoints, manifest.update)
@@ -222,3 +232,7 @@ class Saver:
         self._retry_at = update + min(WIDEST_RETRY, 2 ** (self._failures - 1))
         self._in_flight = None
         return SaveOutcome(update=update, path=None, rank=rank, reason=reason)
+
+
+def _finite(metric: float | None) -> float | None:
+    return metric if metric is not None and math.isfinite(metric) else None

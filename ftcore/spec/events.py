@@ -25,8 +25,14 @@ MAX_EVENT_BYTES = 4096
 """PIPE_BUF on Linux: shorter writes to a pipe are atomic, so lines of several ranks never mix."""
 
 SECONDS_BETWEEN_AT = 1.0
-_next_at = [0.0]
-"""When the next `at` of this process may be sent, in seconds of time.monotonic."""
+
+
+class _Progress:
+    """What this process told last."""
+
+    update = 0
+    next_at = 0.0
+    """When the next `at` may be sent, in seconds of time.monotonic."""
 
 
 def emit(event: str, **fields: Any) -> None:
@@ -49,13 +55,15 @@ def emit_ready() -> None:
     emit("ready", rank=_rank())
 
 
-def emit_at(update: int, stage: str) -> None:
-    """Tells that this rank made progress, with `update` updates done. To be called as often as one likes, from any thread: one call a second is sent."""
+def emit_at(stage: str, update: int | None = None) -> None:
+    """Tells that this rank made progress, with `update` updates done (None: as many as told last). One call a second is sent, of whichever thread."""
+    if update is not None:
+        _Progress.update = update
     now = time.monotonic()
-    if now < _next_at[0]:
+    if now < _Progress.next_at:
         return
-    _next_at[0] = now + SECONDS_BETWEEN_AT
-    emit("at", rank=_rank(), update=update, stage=stage)
+    _Progress.next_at = now + SECONDS_BETWEEN_AT
+    emit("at", rank=_rank(), update=_Progress.update, stage=stage)
 
 
 def _rank() -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.dist import gather_objects
 from ftcore.engine import Engine
 from ftcore.spec.errors import TrainingError
-from ftcore.spec.events import emit
+from ftcore.spec.events import emit, emit_at
 from ftcore.train.loss import supervised_logits, token_losses
 
 
@@ -58,9 +59,10 @@ class Evaluation:
             return math.inf
 
 
-def evaluate(engine: Engine, samples: SampleSet, layout: Layout) -> Evaluation:
+def evaluate(engine: Engine, samples: SampleSet, layout: Layout, *, before_step: Callable[[], None] = lambda: None) -> Evaluation:
     """Scores every sample once, unweighted, dealt over the ranks like one large update. Leaves the engine in training mode.
 
+    `before_step` is called before each micro-step, equally often on every rank; what it raises ends the evaluation.
     Raises TrainingError on all ranks when the ranks together did not score each sample once.
     """
     ranks = engine.ranks
@@ -75,6 +77,8 @@ def evaluate(engine: Engine, samples: SampleSet, layout: Layout) -> Evaluation:
     engine.eval()
     with torch.no_grad():
         for done, part in enumerate(dealt.parts[ranks.rank]):
+            before_step()
+            emit_at("evaluate")
             if ranks.is_first:
                 emit("progress", stage="evaluate", done=done, total=dealt.micro_steps, text=f"{len(samples)} samples")
             batch = collate([samples.sample(int(index)) for index in part], layout.layout).to(ranks.device)

@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ftcore.agreement import Agreement
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.deal import deal
 from ftcore.batch.window import UpdateSequence, UpdateWindow
 from ftcore.checkpoint.layout import checkpoint_path
-from ftcore.checkpoint.load import lowest_metric_over_ranks
+from ftcore.checkpoint.load import evaluation_due_over_ranks, lowest_metric_over_ranks
 from ftcore.checkpoint.saver import SaveOutcome, Saver
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource
+from ftcore.dist import barrier
 from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
 from ftcore.model.adapters import activate, adapter_names
 from ftcore.model.gradient_watch import GradientWatch
-from ftcore.spec.errors import TrainingError
-from ftcore.spec.events import emit
+from ftcore.spec.errors import PreemptedError, TrainingError
+from ftcore.spec.events import emit, emit_at
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
 from ftcore.train.clip import clip_groups
@@ -31,6 +33,7 @@ from ftcore.train.evaluate import Layout, evaluate
 from ftcore.train.insight import Insight
 from ftcore.train.log import UpdateLog
 from ftcore.train.nonfinite import NonFiniteRule, explain
+from ftcore.train.preemption import hurried_save
 from ftcore.train.schedule import learning_rate_factor
 from ftcore.train.step import Update, UpdateResult, run_update
 
@@ -60,14 +63,19 @@ class Job:
 class Trainer:
     """Runs a job from a cursor to its end."""
 
-    def __init__(self, engine: Engine, job: Job, cursor: Cursor) -> None:
-        self.engine, self.job, self.cursor = engine, job, cursor
+    def __init__(self, engine: Engine, job: Job, cursor: Cursor, agreement: Agreement | None = None) -> None:
+        """`agreement` says where all ranks stop when one was asked to; None: nobody asks."""
+        self.engine, self.job, self.cursor, self._agreement = engine, job, cursor, agreement
+        newest = checkpoint_path(job.run_dir.checkpoints, cursor.next_update)
         self._metric: float | None = None
         """The metric of the best model, where it was measured after the last update."""
         self._best: float | None = None
         """The lowest one of the run's checkpoints."""
         if job.spec.checkpoint.metric_for_best_model and cursor.next_update:
-            self._best = lowest_metric_over_ranks(checkpoint_path(job.run_dir.checkpoints, cursor.next_update), engine.ranks)
+            self._best = lowest_metric_over_ranks(newest, engine.ranks)
+        self._evaluating = False
+        self._saved_as_due = cursor.next_update > 0 and evaluation_due_over_ranks(newest, engine.ranks)
+        """There is a checkpoint of the updates done which says that their evaluation is still to be made."""
         self._first_update = cursor.next_update
         self._saver = Saver(engine, job.run_dir.checkpoints, spec=job.spec, base=job.base)
         self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=job.sequence.total_updates)
@@ -77,9 +85,15 @@ class Trainer:
         self._clip_groups = clip_groups(engine, job.spec)
 
     def run(self) -> None:
-        """Trains every update that is left, evaluates, and saves at the end."""
+        """Trains every update that is left, evaluates, and saves at the end.
+
+        Raises PreemptedError, on all ranks, once the ranks have stopped as one of them was asked to and what they trained is saved.
+        """
         try:
             self._run()
+        except PreemptedError:
+            self._leave()
+            raise
         except TrainingError:
             # Raised on all ranks alike; the save that is being written is whole soon, and worth waiting for.
             self._tell(self._saver.poll(wait=True))
@@ -88,7 +102,8 @@ class Trainer:
     def _run(self) -> None:
         spec, total = self.job.spec, self.job.sequence.total_updates
         self.engine.train()
-        if self._first_update == 0 and spec.evaluation.eval_on_start:
+        self._stop_point()
+        if (self._first_update == 0 and spec.evaluation.eval_on_start) or (self._saved_as_due and self._first_update < total):
             self._evaluate()
         for update in range(self._first_update, total):
             self.train_update(update)
@@ -99,15 +114,43 @@ class Trainer:
             improved = _due(done, spec.evaluation.eval_steps) and self._evaluate()
             if improved or _due(done, spec.checkpoint.save_steps) or self._saver.wants_retry(done):
                 self._save()
-        if self._first_update < total:
+            self._stop_point()
+        if self._first_update < total or self._saved_as_due:
             self._evaluate()
             for outcome in self._saver.finish(self.cursor, self._metric):
                 self._tell(outcome)
             self._insight.finish()
 
+    def _stop_point(self) -> None:
+        """A point at which all ranks may stop together. Raises PreemptedError; after the last update it saves instead, and the run ends as ever."""
+        if self._agreement is None or not self._agreement.is_stop():
+            return
+        done, total = self.cursor.next_update, self.job.sequence.total_updates
+        if done < total:
+            raise PreemptedError(f"stopped after update {done} of {total}, as the run was asked to")
+        self._save_in_a_hurry()
+        self._saved_as_due = self._evaluating
+
+    def _leave(self) -> None:
+        """Makes sure that there is a checkpoint of what is trained, and tells of the stop."""
+        self._save_in_a_hurry()
+        done = self.cursor.next_update
+        if self.engine.ranks.is_first:
+            path = checkpoint_path(self.job.run_dir.checkpoints, done).name if done else ""
+            record_event(self.job.run_dir, "preempted", update=done, path=path)
+        barrier()
+
+    def _save_in_a_hurry(self) -> None:
+        self._tell(self._saver.poll(wait=True))
+        if self.cursor.next_update == self._first_update:
+            return
+        for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.cursor, self._metric, evaluation_due=self._evaluating):
+            self._tell(outcome)
+
     def train_update(self, update: int) -> None:
         """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it."""
         started = time.perf_counter()
+        emit_at("train", update)
         self._metric = None
         window = self.job.sequence.window(update)
         parts, batches = self._micro_steps(window)
@@ -187,26 +230,34 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Scores every set; True when the metric of the best model went down."""
         means: dict[str, float] = {}
+        records: list[dict[str, Any]] = []
+        self._evaluating = True
+        emit_at("evaluate", self.cursor.next_update)
         for name, samples in self.job.held_out.items():
-            losses = [self._evaluate_set(name, samples, adapter) for adapter in self._adapters or ("",)]
-            means[f"{name}/loss"] = sum(losses) / len(losses)
+            scored = [self._evaluate_set(name, samples, adapter) for adapter in self._adapters or ("",)]
+            means[f"{name}/loss"] = sum(record["loss"] for record in scored) / len(scored)
             means.setdefault("loss", means[f"{name}/loss"])
+            records += scored
+        # All at once: an evaluation that is left half-way is made again from its beginning, and then written down.
+        for record in records if self.engine.ranks.is_first else ():
+            record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **record)
         self._metric = means.get(self.job.spec.checkpoint.metric_for_best_model)
+        self._evaluating = False
+        if self._saved_as_due:
+            self._saver.evaluated(self.cursor.next_update, self._metric)
+            self._saved_as_due = False
         if self._metric is None or not (self._best is None or self._metric < self._best):
             return False
         self._best = self._metric
         return self.cursor.next_update > 0
 
-    def _evaluate_set(self, name: str, samples: SampleSet, adapter: str) -> float:
-        """The loss of one set, with one of several adapters or the model as it is."""
+    def _evaluate_set(self, name: str, samples: SampleSet, adapter: str) -> dict[str, Any]:
+        """What is written down of one set, with one of several adapters or the model as it is."""
         if adapter:
             activate(self.engine.module, adapter)
-        scored = evaluate(self.engine, samples, self.job.layout)
-        if self.engine.ranks.is_first:
-            fields: dict[str, Any] = {"set": f"{name}/{adapter}" if adapter else name, "loss": scored.loss, "tokens": scored.tokens}
-            fields["perplexity"] = scored.perplexity if scored.perplexity != float("inf") else None
-            record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **fields)
-        return scored.loss
+        scored = evaluate(self.engine, samples, self.job.layout, before_step=self._stop_point)
+        perplexity = scored.perplexity if scored.perplexity != float("inf") else None
+        return {"set": f"{name}/{adapter}" if adapter else name, "loss": scored.loss, "tokens": scored.tokens, "perplexity": perplexity}
 
     def _save(self) -> None:
         if self.engine.ranks.is_first:

@@ -17,6 +17,7 @@ from ftcore.engine import Engine, StepOutcome
 from ftcore.engine_grads import forget_gradients, group_norms, scale_gradients_
 from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
+from ftcore.spec.events import emit_at
 from ftcore.train.loss import token_loss_sum
 
 WEIGHT_TOLERANCE = 1e-6
@@ -90,6 +91,7 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *,
     for index, (held, adapter) in enumerate(passes):
         if adapter:
             activate(engine.module, adapter)
+        emit_at("train")
         loss = token_loss_sum(engine.deepspeed, held.to(engine.ranks.device))
         clock = _charge(seconds, "forward", clock)
         engine.backward(loss, weight=weight, last=index == len(passes) - 1)

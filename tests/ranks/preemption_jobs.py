@@ -1,0 +1,157 @@
+"""Rank jobs that are asked to stop by a real signal at a chosen moment, and then go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftcore import agreement, dist
+from ftcore.agreement import Agreement
+from ftcore.checkpoint.saver import Saver
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import ModelSource
+from ftcore.dist import Ranks
+from ftcore.run import build_engine, restore
+from ftcore.spec.errors import FtError, PreemptedError
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import Spec
+from ftcore.stop_request import StopRequest, take_signals
+from ftcore.train import evaluate as evaluate_module
+from ftcore.train import step as step_module
+from ftcore.train.loop import Trainer
+from tests.ranks.jobs import make_job, make_run, whole_state
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a rank sends itself a signal."""
+
+    where: str
+    """load, data, forward, backward, step, save, evaluate, or empty for never."""
+    update: int = 0
+    """Updates done then."""
+    ranks: tuple[int, ...] = (0,)
+    signals: tuple[int, ...] = (signal.SIGUSR2,)
+    settle_s: float = 0.0
+    """How long every rank stays there: long enough, and all have heard of the signal."""
+
+    @property
+    def folder(self) -> str:
+        return f"{self.where or 'whole'}_{self.update}_{'_'.join(map(str, self.ranks))}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How training ended on a rank."""
+
+    status: int
+    update: int
+    text: str = ""
+    state: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    """Whole masters and moments, by rank 0 of a run that came to its end."""
+
+
+class Signaller:
+    """Sends the signals of a moment once, when told that it has come."""
+
+    def __init__(self, moment: Moment, rank: int) -> None:
+        self.moment, self._rank, self._is_sent = moment, rank, False
+
+    def at(self, where: str, update: int) -> None:
+        if (where, update) != (self.moment.where, self.moment.update) or self._is_sent:
+            return
+        self._is_sent = True
+        for signum in self.moment.signals if self._rank in self.moment.ranks else ():
+            os.kill(os.getpid(), signum)
+        time.sleep(self.moment.settle_s)
+
+
+def stop_and_resume(
+    rank: int, world_size: int, folder: str, spec: Spec, moments: list[Moment], source: ModelSource, samples: str
+) -> dict[str, tuple[Ended, Ended]]:
+    """By moment's folder: how the run ended, and how it ended when it was resumed."""
+    current: list[StopRequest] = []
+    take_signals(lambda: _ask(current))
+    agreement.POLL_S = 0.02
+    ranks = dist.start()
+    ended = {}
+    for moment in moments:
+        run = Path(folder) / moment.folder
+        if ranks.is_first:
+            make_run(run, spec, world_size)
+        dist.barrier()
+        both = []
+        for each in (moment, Moment("")):
+            current.append(StopRequest())
+            both.append(_train(run, spec, source, samples, ranks, Signaller(each, rank), current[-1]))
+        ended[moment.folder] = (both[0], both[1])
+    dist.barrier()
+    dist.stop()
+    return ended
+
+
+def _ask(requests: list[StopRequest]) -> None:
+    requests[-1].ask()
+
+
+def _train(run: Path, spec: Spec, source: ModelSource, samples: str, ranks: Ranks, signaller: Signaller, request: StopRequest) -> Ended:
+    job = dataclasses.replace(make_job(RunDir(run), spec, source, samples), held_out={"eval": SampleSet.open(samples)})
+    signaller.at("load", 0)
+    agreed = Agreement(dist.shared_store(f"{run.name}/{signaller.moment.where}"), rank=ranks.rank, world_size=ranks.world_size, request=request)
+    engine = build_engine(job, ranks)
+    trainer = Trainer(engine, job, restore(engine, job), agreed)
+
+    def sink(handle: int, data: memoryview) -> int:
+        signaller.at("save", trainer.cursor.next_update)
+        return os.write(handle, data)
+
+    trainer._saver = Saver(engine, job.run_dir.checkpoints, spec=spec, base=source, sink=sink)
+    undo = _watch(trainer, signaller)
+    status, text, state = 0, "", {}
+    try:
+        trainer.run()
+        state = whole_state(engine)
+    except FtError as error:
+        status, text = error.exit_status, str(error)
+        if not isinstance(error, PreemptedError):
+            dist.barrier()
+    finally:
+        undo()
+    agreed.close()
+    engine.deepspeed.destroy()
+    return Ended(status, trainer.cursor.next_update, text, state if ranks.is_first else {})
+
+
+def _watch(trainer: Trainer, signaller: Signaller) -> Callable[[], None]:
+    """Tells the signaller of each part of an update just before it; returns what undoes that."""
+    undone: list[Callable[[], None]] = []
+
+    def before(owner: Any, name: str, where: str) -> None:
+        original = getattr(owner, name)
+
+        def told(*arguments: Any, **options: Any) -> Any:
+            signaller.at(where, trainer.cursor.next_update)
+            return original(*arguments, **options)
+
+        setattr(owner, name, told)
+        undone.append(lambda: setattr(owner, name, original))
+
+    before(trainer, "_micro_steps", "data")
+    before(step_module, "token_loss_sum", "forward")
+    before(trainer.engine, "backward", "backward")
+    before(trainer.engine, "step", "step")
+    before(evaluate_module, "_sums_by_sample", "evaluate")
+
+    def undo_all() -> None:
+        for undo in undone:
+            undo()
+
+    return undo_all
