@@ -20,14 +20,20 @@ from launcher.spec_source import Draft, Options, Place, put_over
 from launcher.validate import build_spec, find_problems
 
 FREE_KEYS = (
-    *("cluster.hosts", "cluster.slots", "zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
+    *("zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
     *("checkpoint.save_steps", "checkpoint.save_total_limit", "checkpoint.save_async", "evaluation.eval_steps"),
 )
-"""Keys that may change on a resume: neither the objective nor the order of the samples depends on them. All of `logging` may as well."""
+"""Keys that may change on a resume: neither the objective nor the order of the samples depends on them."""
+FREE_SECTIONS = ("cluster.", "logging.")
+"""Sections of which every key may."""
 COALESCING = "zero.coalesce_grad_reduction"
+_DERIVED = (COALESCING, "cluster.hosts", "cluster.slots")
+"""Keys that follow from others where nobody gives them."""
 
 _FIX = "resume with another --zero or other hosts, or start a new run (-o)"
 """What a spec can be mended by is no way out for a run that was started with it."""
+_MENDED_THERE = ("--set", "--hosts", "--launcher", "--master-addr", "--master-port", "--interface", "--max-restarts", "--elastic")
+"""Options whose mistakes are mended as they say themselves."""
 _REASONS = {
     "train.max_steps": "the learning rate of every update depends on the length of the run",
     "train.num_train_epochs": "the learning rate of every update depends on the length of the run",
@@ -63,7 +69,7 @@ def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int) -> Res
     world_size = sum(host.slots for host in hosts) or None
     # A file that the profiler wrote in an earlier attempt is its own.
     found = [problem for problem in find_problems(draft, world_size) if problem.where != "zero.overrides.flops_profiler.output_file"]
-    problems = [*refused, *(problem if problem.file in ("--set", "--hosts") else replace(problem, fix=_FIX) for problem in found)]
+    problems = [*refused, *(problem if problem.file in _MENDED_THERE else replace(problem, fix=_FIX) for problem in found)]
     if problems:
         raise SpecError([*problems, *host_problems])
     if host_problems:
@@ -114,7 +120,7 @@ def _key_of(text: str) -> str:
 
 def _is_free(key: str) -> bool:
     # What is no KEY=VALUE at all is refused where all options are read.
-    return "." not in key or key in FREE_KEYS or key.startswith("logging.")
+    return "." not in key or key in FREE_KEYS or key.startswith(FREE_SECTIONS)
 
 
 def _refused(sets: tuple[str, ...]) -> list[Problem]:
@@ -124,7 +130,7 @@ def _refused(sets: tuple[str, ...]) -> list[Problem]:
         if _is_free(key):
             continue
         reason = _REASONS.get(key) or _REASONS.get(key.partition(".")[0]) or "a run goes on as it was started"
-        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, logging.*"
+        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, cluster.*, logging.*"
         problems.append(Problem(what=f"{key} can't change when a run goes on: {reason}", where=key, fix=fix, file="--set"))
     return problems
 
@@ -153,7 +159,8 @@ def _changed(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], launc
     after = replace(
         spec,
         zero=_zero(spec, draft, chosen, given.zero),
-        cluster=replace(spec.cluster, hosts=named, slots=None if named else sum(host.slots for host in launch.hosts)),
+        # What nobody gave is a default, now as then.
+        cluster=replace(given.cluster, hosts=named, slots=None if named else sum(host.slots for host in launch.hosts)),
         batch=_with_chosen(spec.batch, given.batch, "batch", chosen),
         evaluation=_with_chosen(spec.evaluation, given.evaluation, "evaluation", chosen),
         checkpoint=_with_chosen(spec.checkpoint, given.checkpoint, "checkpoint", chosen),
@@ -180,5 +187,6 @@ def _sources(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], diffe
     sources = {key: source for key, source in resolved.sources.items() if key not in differing}
     for key, (_, value) in differing.items():
         if value is not None and key not in ("hosts", "world_size"):
-            sources[key] = f"{draft.place(tuple(key.split('.')))} (resume, attempt {attempt})" if key in chosen else "derived"
+            not_given = "derived" if key in _DERIVED else "default"
+            sources[key] = f"{draft.place(tuple(key.split('.')))} (resume, attempt {attempt})" if key in chosen else not_given
     return sources

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.sections import DataSet, Spec
+from launcher.cluster_rules import CLUSTER_RULES
 from launcher.evaluation_rules import EVALUATION_RULES
 from launcher.method_rules import METHOD_RULES
 from launcher.precision_rules import PRECISION_RULES
@@ -114,4 +115,5 @@ RULES = (
     *METHOD_RULES,
     *PRECISION_RULES,
     *EVALUATION_RULES,
+    *CLUSTER_RULES,
 )

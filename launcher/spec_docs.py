@@ -17,7 +17,7 @@ Written by `python -m launcher.spec_docs > docs/spec.md`; change ftcore/spec/spe
 YAML or JSON, one file. Required: `model.model_name_or_path` and `data.train.path`. Relative paths are relative to the folder
 that ftlaunch is called in. Numbers such as `1e-5` are numbers; only `true` and `false` are booleans; unknown keys, duplicate
 keys, anchors and tags are refused. A value comes from, the later the stronger: the default, the spec file, and the command
-line (`--hosts`, `--zero`, `--set KEY=VALUE`).
+line (`--hosts`, `--zero`, `--launcher`, `--master-addr`, `--master-port`, `--interface`, `--max-restarts`, `--elastic`, `--set KEY=VALUE`).
 """
 
 

@@ -1,6 +1,7 @@
 """What the user asked for, put together from the spec file and the command line, with the place of every value.
 
-Precedence, lowest first: the defaults of ftcore.spec.sections, the spec file, then --hosts, --zero and --set, of which each key may be given once.
+Precedence, lowest first: the defaults of ftcore.spec.sections, the spec file, then the options (--hosts, --zero, --launcher, ..., --set), by which each
+key may be given once.
 Of keys that stand for the same thing (num_train_epochs and max_steps, ...) one given on the command line displaces the other one in the file.
 """
 
@@ -43,6 +44,18 @@ class Options:
     """--include: hosts and slots to use, as `launcher.filters.select` reads them."""
     exclude: str = ""
     """--exclude: hosts and slots to leave out."""
+    launcher: str | None = None
+    """--launcher: how other hosts are reached."""
+    master_addr: str | None = None
+    """--master-addr: where the ranks meet."""
+    master_port: int | None = None
+    """--master-port."""
+    interface: str | None = None
+    """--interface: of NCCL and gloo."""
+    max_restarts: int | None = None
+    """--max-restarts: after lost hosts and killed ranks."""
+    elastic: bool = False
+    """--elastic: with the hosts that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +112,28 @@ def put_over(document: Document, options: Options, *, label: str, text: str, ori
     """The document with the options over it; the keywords are the draft's fields. Raises nothing, as `read_draft`."""
     merge = _Merge(document, label)
     if document.readable:
-        if options.hosts is not None:
-            merge.assign(("cluster", "hosts"), str(options.hosts), "--hosts")
-        if options.zero_stage is not None:
-            merge.assign(("zero", "stage"), options.zero_stage, "--zero")
+        for option, path, value in _own_options(options):
+            if value is not None:
+                merge.assign(path, value, option)
         for text_of_set in options.sets:
             merge.set(text_of_set)
         merge.displace()
     problems = (*document.problems, *merge.problems)
     return Draft(data=merge.data, places=merge.places, problems=problems, readable=document.readable, file=label, text=text, origin=origin)
+
+
+def _own_options(options: Options) -> list[tuple[str, tuple[str, str], Any]]:
+    """Options that stand for one key each: name, key and value (None: not given)."""
+    return [
+        ("--hosts", ("cluster", "hosts"), None if options.hosts is None else str(options.hosts)),
+        ("--zero", ("zero", "stage"), options.zero_stage),
+        ("--launcher", ("cluster", "launcher"), options.launcher),
+        ("--master-addr", ("cluster", "master_addr"), options.master_addr),
+        ("--master-port", ("cluster", "master_port"), options.master_port),
+        ("--interface", ("cluster", "interface"), options.interface),
+        ("--max-restarts", ("cluster", "max_restarts"), options.max_restarts),
+        ("--elastic", ("cluster", "elastic"), options.elastic or None),
+    ]
 
 
 def _choose(options: Options) -> tuple[Path, str, str]:

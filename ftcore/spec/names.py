@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 
-from ftcore.spec import cluster_sections, sections
+from ftcore.spec import cluster, sections
 
 SECTIONS: dict[str, type] = {
     "model": sections.ModelSection,
@@ -16,7 +16,7 @@ SECTIONS: dict[str, type] = {
     "schedule": sections.ScheduleSection,
     "train": sections.TrainSection,
     "zero": sections.ZeroSection,
-    "cluster": cluster_sections.ClusterSection,
+    "cluster": cluster.ClusterSection,
     "checkpoint": sections.CheckpointSection,
     "evaluation": sections.EvaluationSection,
     "logging": sections.LoggingSection,
@@ -166,10 +166,32 @@ ALIASES: dict[str, str] = {
     "fsdp": "=sharding is DeepSpeed ZeRO's: use zero.stage",
     "cpu_offload": "zero.offload_optimizer",
     "hostfile": "cluster.hosts",
-    "nodes": "cluster.hosts",
+    "nodes": "cluster.hosts (a hostfile), or cluster.scheduler.nodes for a batch job",
+    "num_nodes": "cluster.hosts (a hostfile), or cluster.scheduler.nodes for a batch job",
+    "nnodes": "cluster.hosts (a hostfile), or cluster.scheduler.nodes for a batch job",
     "num_gpus": "cluster.slots",
     "nproc_per_node": "cluster.slots",
     "world_size": "cluster.slots (ranks on this machine) or cluster.hosts (a hostfile)",
+    "srun": "=inside a Slurm job srun is taken by itself, and outside of one there is none: leave cluster.launcher out, or use ssh",
+    "slurm": "=use the section cluster.scheduler, and `ftlaunch submit`",
+    "sbatch": "=use the section cluster.scheduler, and `ftlaunch submit`",
+    "torchrun": "=ftlaunch starts the ranks itself; cluster.launcher says how other hosts are reached",
+    "openmpi": "=MPI's launchers are not used; cluster.launcher is ssh, pdsh or deepspeed",
+    "master_address": "cluster.master_addr",
+    "main_process_ip": "cluster.master_addr",
+    "main_process_port": "cluster.master_port",
+    "rdzv_endpoint": "=use cluster.master_addr and cluster.master_port",
+    "ssh_port": "=write `port=N` behind the host's slots in the hostfile",
+    "nccl_socket_ifname": "cluster.interface",
+    "gloo_socket_ifname": "cluster.interface",
+    "env": "cluster.environment",
+    "env_vars": "cluster.environment",
+    "ddp_timeout": "cluster.stall_timeout",
+    "nccl_timeout": "cluster.stall_timeout",
+    "walltime": "cluster.scheduler.time",
+    "time_limit": "cluster.scheduler.time",
+    "queue": "cluster.scheduler.partition",
+    "requeue": "cluster.scheduler.max_requeues",
     # checkpoint, evaluation, logging
     "save_strategy": "checkpoint.save_steps (updates between checkpoints; 0: at the end)",
     "save_interval": "checkpoint.save_steps",
@@ -193,7 +215,7 @@ def known_keys() -> dict[str, list[str]]:
     data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
     group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
     adapter = [field.name for field in dataclasses.fields(sections.AdapterSection)]
-    scheduler = [field.name for field in dataclasses.fields(cluster_sections.SchedulerSection)]
+    scheduler = [field.name for field in dataclasses.fields(cluster.SchedulerSection)]
     return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter, SCHEDULER: scheduler}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ftcore.spec.cluster_sections import ClusterSection
+from ftcore.spec.cluster import ClusterSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
