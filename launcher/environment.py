@@ -30,7 +30,8 @@ def process_environment(base: Mapping[str, str], given: Mapping[str, str], *, la
 
     `import_root` (empty: none) goes before what PYTHONPATH holds already.
     """
-    environment = {name: value for name, value in {**base, **given}.items() if name not in SET_BY_LAUNCHER}
+    # Of torchrun's own, one (TORCHELASTIC_USE_AGENT_STORE) would have rank 0 wait for a store that nobody opens.
+    environment = {name: value for name, value in {**base, **given}.items() if name not in SET_BY_LAUNCHER and not name.startswith("TORCHELASTIC_")}
     environment[LAUNCH_ID] = launch_id
     # Modules in the folder that ftlaunch was called in must not stand in for the real ones.
     environment["PYTHONSAFEPATH"] = "1"

@@ -86,8 +86,14 @@ def changes(before: ResolvedSpec, after: ResolvedSpec) -> dict[str, tuple[Any, A
 
 def _values(resolved: ResolvedSpec) -> dict[str, Any]:
     values = {dotted(path): value for path, value in leaves(_plain(resolved))}
-    hosts = ", ".join(f"{host.name}:{','.join(map(str, host.slot_ids)) or host.slots}" for host in resolved.hosts)
-    return {**values, "hosts": hosts, "world_size": resolved.world_size}
+    return {**values, "hosts": ", ".join(_described(host) for host in resolved.hosts), "world_size": resolved.world_size}
+
+
+def _described(host: Host) -> str:
+    slots = ",".join(map(str, host.slot_ids)) or host.slots
+    settings = [f"port={host.port}"] * bool(host.port) + [f"interface={host.interface}"] * bool(host.interface)
+    variables = [f"env.{name}={value}" for name, value in host.environment.items()]
+    return " ".join([f"{host.user}@{host.name}:{slots}" if host.user else f"{host.name}:{slots}", *settings, *variables])
 
 
 def _plain(resolved: ResolvedSpec) -> dict[str, Any]:

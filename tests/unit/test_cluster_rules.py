@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ftcore.spec.errors import Problem, SpecError
+from launcher.hostfile import read_hostfile
 from launcher.resolve import Options, check_spec, read_and_resolve
-from launcher.resuming import resolve_again
+from launcher.resuming import changes, resolve_again
 from launcher.ssh_options import wrong_ssh_options
 
 BASE = "model: {model_name_or_path: 'builtin:tiny-llama'}\ndata: {train: {path: 'builtin:extraction/train'}}\n"
@@ -143,3 +144,15 @@ def test_all_of_the_section_may_change_on_a_resume(tmp_path: Path) -> None:
     assert after.sources["cluster.environment.A"] == before.sources["cluster.environment.A"] and after.hosts == before.hosts
     with pytest.raises(SpecError, match=r"give cluster\.max_restarts"):
         resolve_again(before, Options(elastic=True), 2)
+
+
+@pytest.mark.parametrize("line", ["trainer@localhost slots=2", "localhost slots=2 port=2222", "localhost slots=2 interface=lo", "localhost slots=2 env.A=1"])
+def test_a_host_that_is_reached_in_another_way_is_a_change(tmp_path: Path, line: str) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=2\n")
+    (tmp_path / "spec.yaml").write_text(BASE)
+    before = read_and_resolve(Options(spec_path=tmp_path / "spec.yaml", hosts=hosts)).resolved
+    hosts.write_text(f"{line}\n")
+    after = resolve_again(before, Options(hosts=hosts), 2)
+    assert after.hosts == read_hostfile(hosts) != before.hosts and set(changes(before, after)) == {"hosts"}
+    assert resolve_again(after, Options(hosts=hosts), 3) is after

@@ -40,7 +40,7 @@ def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_a_process() -> None:
-    base = {"PATH": "/bin", "PYTHONPATH": "/x", "RANK": "3", "WORLD_SIZE": "8", "A": "1"}
+    base = {"PATH": "/bin", "PYTHONPATH": "/x", "RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_USE_AGENT_STORE": "True", "A": "1"}
     made = process_environment(base, {"A": "2"}, launch_id="id", import_root="/src")
     assert made == {"PATH": "/bin", "PYTHONPATH": "/src:/x", "A": "2", "PYTHONSAFEPATH": "1", "FTLAUNCH_LAUNCH_ID": "id"}
     assert process_environment({"PYTHONPATH": "/x"}, {}, launch_id="id", import_root="")["PYTHONPATH"] == "/x"
