@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 from launcher.preflight.host_side import MARK
 from launcher.preflight.program import SHELL_MARK
@@ -40,6 +40,8 @@ class Probe:
         self._stderr = b""
         self._lock = threading.Lock()
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        # Popen makes all three, as it was asked to.
+        self._streams = tuple(cast(IO[bytes], stream) for stream in (self._process.stdin, self._process.stdout, self._process.stderr))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._errors = threading.Thread(target=self._read_errors, daemon=True)
         self._feeder = threading.Thread(target=self._write, args=(program,), daemon=True)
@@ -63,7 +65,7 @@ class Probe:
         """Closes its stdin, which ends it; kills ssh and what ssh started when that takes longer than a second."""
         # A writer that is stuck in a full pipe holds the lock: only the kill frees it.
         if self._lock.acquire(timeout=0.1):
-            self._close(self._process.stdin)
+            self._close(self._streams[0])
             self._lock.release()
             self._reader.join(_END_LIMIT_S)
         # Also a proxy command that outlives its ssh. The process is not waited for yet, so its number is still its own.
@@ -72,24 +74,23 @@ class Probe:
         for thread in (self._reader, self._errors, self._feeder):
             thread.join(_END_LIMIT_S)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in self._streams:
             self._close(stream)
 
     @staticmethod
-    def _close(stream: IO[bytes] | None) -> None:
+    def _close(stream: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError):
-            _pipe(stream).close()
+            stream.close()
 
     def _write(self, data: bytes, after: threading.Thread | None = None) -> None:
         if after is not None:
             after.join()
         with self._lock, contextlib.suppress(OSError, ValueError):
-            pipe = _pipe(self._process.stdin)
-            pipe.write(data)
-            pipe.flush()
+            self._streams[0].write(data)
+            self._streams[0].flush()
 
     def _read(self) -> None:
-        for raw in _pipe(self._process.stdout):
+        for raw in self._streams[1]:
             line = raw.decode(errors="replace").rstrip("\r\n")
             with self._changed:
                 self._take(line)
@@ -111,7 +112,7 @@ class Probe:
             self.noise.append(line)
 
     def _read_errors(self) -> None:
-        for raw in _pipe(self._process.stderr):
+        for raw in self._streams[2]:
             self._stderr = (self._stderr + raw)[-_STDERR_BYTES:]
 
 
@@ -169,10 +170,3 @@ def _return_code(ended: os.waitid_result | None) -> int:
     if ended is None:
         return 1
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    """The stream, which Popen was asked for."""
-    if stream is None:
-        raise ValueError("not a pipe")
-    return stream

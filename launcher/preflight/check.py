@@ -27,7 +27,7 @@ from launcher.preflight.ssh_names import SshAddresses
 from launcher.preflight.trial import Answers, Trial, Wish, run_trial
 from launcher.preflight.unreachable import Silence, explain
 from launcher.topology import is_local
-from launcher.transport import Transport
+from launcher.transport import Reach, SshOptions, Transport
 
 FACTS_LIMIT_S = 11.0
 """After this a host counts as out of reach; ssh gives up earlier."""
@@ -79,6 +79,14 @@ def check(hosts: tuple[Host, ...], options: CheckOptions) -> Report:
         measured, more = run_all_reduce(hosts, options.transport, session.meeting_place(), options.environment)
         findings = findings + more
     return session.report(findings, measured, time.monotonic() - begun)
+
+
+def probe_transport(launcher: str, ssh: SshOptions) -> Transport:
+    """How the probes get to hosts whose ranks `launcher` will start: by srun inside a Slurm job, else by ssh, which pdsh and deepspeed use too.
+
+    pdsh itself hands no stdin on, over which a probe is led.
+    """
+    return Reach(launcher="srun" if launcher == "srun" else "ssh", ssh=ssh).argv
 
 
 def _tool_findings(launcher: str) -> list[Finding]:

@@ -71,7 +71,7 @@ def run_trial(names: tuple[str, ...], facts: Mapping[int, Mapping[str, Any]], wi
     greetings = {place: secrets.token_hex(32) for place in facts}
     listening = _listen(trial, address, wish, greetings, ask)
     _listen_findings(trial, names, listening, wish)
-    targets = _targets(trial, listening, greetings, len(names))
+    targets = _targets(listening, greetings, len(names))
     answers = ask({place: {"do": "connect", "targets": those} for place, those in targets.items() if those}, 7.0)
     for place, those in targets.items():
         _take_results(trial, names, place, those, answers.get(place, {}))
@@ -136,7 +136,7 @@ def _listen_findings(trial: Trial, names: tuple[str, ...], listening: Answers, w
             trial.findings.append(error(names[place], "connection", what, fix))
 
 
-def _targets(trial: Trial, listening: Answers, greetings: Mapping[int, str], count: int) -> dict[int, list[dict[str, Any]]]:
+def _targets(listening: Answers, greetings: Mapping[int, str], count: int) -> dict[int, list[dict[str, Any]]]:
     """Host's number -> what it connects to."""
     there = [place for place in sorted(listening) if "error" not in listening[place]]
     found: dict[int, list[dict[str, Any]]] = {}
