@@ -32,7 +32,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import load_prepared
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
-from launcher.node import Node, host_environment, rank_environment
+from launcher.node_environment import Node, host_environment, rank_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.events import EVENTS_FD
-from launcher.processes import LAUNCH_ID, child_setup, signal_group, sweep
+from launcher.processes import LAUNCH_ID, PREEMPTING, child_setup, signal_group, sweep
 
 Event = dict[str, Any]
 
@@ -46,11 +46,11 @@ class StopSignals:
         self.handle = handle
         """Becomes readable when a signal arrives, also for a child's end."""
         self.requested = 0
-        """The first signal that asked; 0: none did. Later ones change nothing."""
+        """The first signal that asked; 0: none did. Later ones change nothing, but that one which asks for the end goes before one that lets a run save."""
 
     def note(self, signum: int, _frame: FrameType | None) -> None:
         """The handler of all signals."""
-        if signum != signal.SIGCHLD and not self.requested:
+        if signum != signal.SIGCHLD and (not self.requested or (self.requested in PREEMPTING and signum not in PREEMPTING)):
             self.requested = signum
 
     def drain(self) -> None:
@@ -71,7 +71,7 @@ def starting(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """While active, SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) ask for a stop instead of ending this process.
+    """While active, SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP (unless ignored, as under nohup) ask for a stop instead of ending this process.
 
     SIGINT counts even where a shell started this process in the background with SIGINT ignored.
     """
@@ -80,7 +80,7 @@ def stop_signals() -> Iterator[StopSignals]:
     stop = StopSignals(handle)
     wakeup_before = signal.set_wakeup_fd(write_handle, warn_on_full_buffer=False)
     handlers_before = {}
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *PREEMPTING):
         if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
             handlers_before[signum] = signal.signal(signum, stop.note)
     try:

@@ -14,8 +14,10 @@ from pathlib import Path
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.evaluation import EvaluationDir, EvaluationRequest
 from ftcore.spec.run_dir import RunDir
+from launcher.approach import Approach
 from launcher.backends.base import Launch
-from launcher.backends.local import LocalBackend, Steps
+from launcher.backends.hosts import run_launch
+from launcher.backends.steps import Steps
 from launcher.children import stop_signals
 from launcher.ds_config import render_ds_config
 from launcher.environment import launch_environment
@@ -31,7 +33,7 @@ TRAINING_KEYS = ("optimizer", "gradient_clipping", "zero_allow_untested_optimize
 AGAIN = "evaluate again"
 
 
-def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mapping[str, str]) -> None:
+def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mapping[str, str], approach: Approach) -> None:
     """Evaluates into `folder` and shows the table. Raises the FtError of what failed, or RunStoppedError after a signal."""
     paths = EvaluationDir(folder.path)
     resolved = request.resolved
@@ -42,7 +44,7 @@ def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mappin
             {
                 folder.hostfile: render_hostfile(resolved.hosts),
                 folder.ds_config: inference_config(render_ds_config(resolved)),
-                **node_scripts(folder, resolved.hosts, module="ftcore.evaluate_model"),
+                **node_scripts(folder, resolved, approach, module="ftcore.evaluate_model"),
                 paths.request: request.to_json(),
             }
         )
@@ -56,9 +58,13 @@ def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mappin
             prepare=(sys.executable, "-m", "ftcore.prepare_evaluation", str(folder.path)),
             export=None,
             advice=AGAIN,
+            variables=variables,
+            reach=approach.reach,
+            master_addr=approach.master_addr,
+            master_port=approach.master_port,
         )
         # Its text is a run's summary.
-        LocalBackend().run(launch, progress)
+        run_launch(launch, progress)
     progress.line(_read(paths.table).rstrip())
     if request.against:
         run_comparison(Path(request.against), folder.path, folder.path, progress)

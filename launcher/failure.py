@@ -8,10 +8,11 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, SpecError, error_from_dict
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, FtError, SpecError, error_from_dict
 from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Event
+from launcher.processes import PREEMPTING
 from launcher.record import Record
 from launcher.run_folder import has_checkpoints, newest_checkpoint, shown, update_of
 
@@ -24,17 +25,26 @@ _TAIL_BYTES = 65536
 class RunFailedError(FtError):
     """A process of the run failed; the text is the whole report, the status that process's own."""
 
-    def __init__(self, report: str, status: int) -> None:
+    def __init__(self, report: str, status: int, *, is_infrastructure: bool = False) -> None:
         super().__init__(report)
         self.exit_status = status
+        self.is_infrastructure = is_infrastructure
+        """A machine failed, not what was computed: the run may go on by itself."""
 
 
 class RunStoppedError(FtError):
-    """The run was ended by a signal to the launcher; the status is 128 plus its number."""
+    """The run was ended by a signal. The status is 75 where it may be put back into a queue as it is, else 128 plus the signal's number."""
 
-    def __init__(self, signum: int, advice: str) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}; to go on: {advice}")
-        self.exit_status = INTERRUPT_STATUS_BASE + signum
+    def __init__(self, signum: int, advice: str, *, late_s: float = 0.0) -> None:
+        """`late_s`: the seconds in which a preempted run did not manage to save."""
+        name = signal.Signals(signum).name
+        done = f"stopped by {name}"
+        if late_s:
+            done = f"stopped by {name}, and ended before it had saved in {late_s:g} s (cluster.preempt_grace)"
+        elif signum in PREEMPTING:
+            done = f"preempted by {name}: what was trained is saved"
+        super().__init__(f"{done}; to go on: {advice}")
+        self.exit_status = PREEMPTED if signum in PREEMPTING and not late_s else INTERRUPT_STATUS_BASE + signum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +52,21 @@ class Failure:
     """One process that ended badly."""
 
     who: str
+    verb: str = "failed"
     status: int
     log: Path
     time: float
-    """Seconds since the epoch: when it said so, else when its end was seen."""
+    """When the launcher heard of it, on its own monotonic clock: hosts' clocks differ."""
     error: Event | None = None
     """What it said itself."""
     lost_peer: bool = False
     """Whether it failed only because another process had gone."""
+    details: tuple[str, ...] = ()
+    """What is known of it in place of its own words."""
+    hints: tuple[str, ...] = ()
+    """What to do about it."""
+    is_infrastructure: bool = False
+    """A machine failed, not what was computed."""
 
 
 def first_rank_failure(record: Record, run_dir: RunDir, attempt: int) -> Failure | None:
@@ -63,14 +80,18 @@ def first_rank_failure(record: Record, run_dir: RunDir, attempt: int) -> Failure
             continue
         seen = [event for event in (error, exited) if event is not None]
         log = run_dir.rank_log(attempt, rank)
+        lost_peer = bool(error.get("lost_peer")) if error is not None else names_a_lost_peer("\n".join(tail(log)))
+        killed = error is None and int(seen[0]["status"]) > INTERRUPT_STATUS_BASE
         failures.append(
             Failure(
                 who=f"rank {rank} on {(exited or seen[0]).get('host')}",
                 status=int(error.get("exit_status", 1)) if error is not None else int(seen[0]["status"]),
                 log=log,
-                time=min(event["time"] for event in seen),
+                time=min(event["heard"] for event in seen),
                 error=_whole(error, run_dir.rank_error(attempt, rank)),
-                lost_peer=bool(error.get("lost_peer")) if error is not None else names_a_lost_peer("\n".join(tail(log))),
+                lost_peer=lost_peer,
+                hints=memory_hints(exited) if killed and exited is not None else (),
+                is_infrastructure=(killed and not exited_for_memory(exited)) or lost_peer,
             )
         )
     return min(failures, key=lambda failure: (failure.lost_peer, failure.time), default=None)
@@ -90,19 +111,19 @@ def as_error(failure: Failure, advice: str) -> FtError:
         known = error_from_dict({"kind": error["kind"], "problems": error["problems"]})
         if known.exit_status == failure.status:
             return known
-    return RunFailedError(render_failure(failure, advice), failure.status)
+    return RunFailedError(render_failure(failure, advice), failure.status, is_infrastructure=failure.is_infrastructure)
 
 
 def render_failure(failure: Failure, advice: str) -> str:
     """The report of a failed run; `advice` says how to go on."""
     error = failure.error or {}
-    lines = [f"{failure.who} failed: {describe_status(failure.status)}"]
+    lines = [f"{failure.who} {failure.verb}: {describe_status(failure.status)}", *_indented(list(failure.details))]
     if "problems" in error:
         lines += _indented(str(error_from_dict({"kind": error["kind"], "problems": error["problems"]})).splitlines())
     last_lines = str(error.get("traceback") or "").splitlines()[-TAIL_LINES:]
     if last_lines:
         lines += ["  last lines of its traceback:", *_indented(last_lines)]
-    elif "problems" not in error:
+    elif "problems" not in error and not failure.details:
         lines += ["  last lines of its log:", *_indented(tail(failure.log) or ["(it wrote nothing)"])]
     lines.append(f"  its log: {shown(failure.log)}")
     if failure.error is not None and failure.error.get("kind") == SpecError.__name__:
@@ -142,10 +163,33 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
     return [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-lines:]
 
 
+def exited_for_memory(exited: Event | None) -> bool:
+    """Whether the kernel counts a process killed for memory where this rank was killed."""
+    return exited is not None and int(exited.get("oom_kills", 0)) > 0
+
+
+def memory_hints(exited: Event) -> tuple[str, ...]:
+    """What a rank's end by SIGKILL says of memory, with the numbers that its host saw; empty for another signal."""
+    if exited["status"] != INTERRUPT_STATUS_BASE + signal.SIGKILL:
+        return ()
+    numbers = [
+        f"{text} {_gib(exited[name])}"
+        for name, text in (("resident_bytes", "it held up to"), ("limit_bytes", "its control group may hold"), ("available_bytes", "the host has left"))
+        if name in exited
+    ]
+    seen = f" ({', '.join(numbers)})" if numbers else ""
+    fix = "lower batch.micro_batch_tokens, raise zero.stage, or use fewer ranks on a host"
+    if exited_for_memory(exited):
+        return (f"out of memory: the kernel killed it{seen}: {fix}",)
+    return (f"the kernel kills so when memory runs out (dmesg says so){seen}: {fix}",)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
 def _hints(failure: Failure) -> list[str]:
-    hints = []
-    if failure.status == INTERRUPT_STATUS_BASE + signal.SIGKILL:
-        hints.append("the kernel kills so when memory runs out (dmesg says so): lower batch.micro_batch_tokens, or use fewer ranks on a host")
+    hints = list(failure.hints)
     if failure.status == 1 and failure.error is not None and failure.error.get("traceback"):
         hints.append("this is a bug of ftlaunch or of a library below it: please report it with the log")
     return hints

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from ftcore.spec.parentage import adopt_orphans
-from launcher.processes import AdoptedProcess, child_setup
+from launcher.processes import PREEMPTING, AdoptedProcess, child_setup
 
 _MOST_BYTES = 65536
 """Of the list of pids; as much as a pipe holds."""
@@ -43,7 +43,7 @@ class ForkedStart:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=(*handles, *log_handles, told),
-                preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
+                preexec_fn=child_setup(signal.SIGKILL, blocked=PREEMPTING),  # noqa: PLW1509  this process has one thread
             )
         except BaseException:
             os.close(pids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -11,20 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
+from launcher.approach import Approach, approach_hosts
 from launcher.backends.base import Launch
-from launcher.backends.local import LocalBackend, Steps
+from launcher.backends.hosts import run_launch
+from launcher.backends.steps import Steps
 from launcher.children import open_log, stop_signals
 from launcher.environment import import_root, launch_environment
-from launcher.hostfile import render_hostfile, same_machine_warnings
+from launcher.hostfile import render_hostfile
 from launcher.node_script import ScriptContext, render_node_script
 from launcher.progress import Progress
 from launcher.resuming import resolve_again
 from launcher.run_change import change_run, settled_record, tell_change
 from launcher.run_folder import locked, next_attempt, require_unused, shown, write_files
 from launcher.spec_source import Options
-from launcher.topology import is_local
 from launcher.unchanged import load_unchanged, record_path, record_text, require_ds_config
 
 
@@ -47,17 +47,12 @@ class Manner:
     """Write RUN/model at the end."""
     variables: Mapping[str, str]
     """For the run's processes, from --env-file."""
+    launcher: str = ""
+    """How the hosts are reached, in place of what the spec says; empty: as the spec says."""
 
 
-def check_hosts(hosts: tuple[Host, ...], manner: Manner) -> tuple[str, ...]:
-    """Warnings about the hosts. Raises ClusterError when the run can't be started on them; a dry run can."""
-    if not manner.dry_run:
-        LocalBackend().check(hosts)
-    return same_machine_warnings(hosts)
-
-
-def start_new(run_dir: RunDir, new: NewRun, manner: Manner) -> None:
-    """Fills the folder, launches and shows the summary. Raises CheckpointError when another launch took the folder first."""
+def start_new(run_dir: RunDir, new: NewRun, manner: Manner, approach: Approach) -> None:
+    """Fills the folder, launches on hosts that were looked at, and shows the summary. Raises CheckpointError when another launch took the folder first."""
     with locked(run_dir) as lock_handle:
         require_unused(run_dir)
         fixed = {run_dir.ds_config: new.ds_config, run_dir.resolved: new.resolved.to_json()}
@@ -65,12 +60,12 @@ def start_new(run_dir: RunDir, new: NewRun, manner: Manner) -> None:
             run_dir.spec: new.spec_text,
             record_path(run_dir): record_text(fixed),
             run_dir.hostfile: render_hostfile(new.resolved.hosts),
-            **node_scripts(run_dir, new.resolved.hosts),
+            **node_scripts(run_dir, new.resolved, approach),
             # resolved.json, which makes the folder a run's, comes last.
             **fixed,
         }
         write_files(files)
-        _launch(run_dir, new.resolved, manner, lock_handle)
+        _launch(run_dir, new.resolved, manner, approach, lock_handle)
 
 
 def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
@@ -82,13 +77,21 @@ def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
         before = load_unchanged(run_dir)
         # Checking a spec takes time that a plain resume needs not pay.
         resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir))
-        check_hosts(resolved.hosts, manner)
+        approach = approach_hosts(resolved, run_dir.path, launcher=manner.launcher, starts=not manner.dry_run)
+        tell_warnings(approach)
         require_ds_config(run_dir, before)
         if resolved != before:
             change_run(run_dir, before, resolved)
-        write_files({run_dir.hostfile: render_hostfile(resolved.hosts), **node_scripts(run_dir, resolved.hosts), **settled_record(run_dir)})
+        write_files({run_dir.hostfile: render_hostfile(resolved.hosts), **node_scripts(run_dir, resolved, approach), **settled_record(run_dir)})
         remove_other_scripts(run_dir, len(resolved.hosts))
-        _launch(run_dir, resolved, manner, lock_handle, told=tell_change(run_dir, resolved))
+        _launch(run_dir, resolved, manner, approach, lock_handle, told=tell_change(run_dir, resolved))
+
+
+def tell_warnings(approach: Approach) -> None:
+    """A line on stderr for each."""
+    for warning in approach.warnings:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"warning: {warning}\n")
 
 
 def remove_other_scripts(run_dir: RunDir, nodes: int) -> None:
@@ -99,25 +102,20 @@ def remove_other_scripts(run_dir: RunDir, nodes: int) -> None:
             path.unlink()
 
 
-def node_scripts(run_dir: RunDir, hosts: tuple[Host, ...], module: str = "ftcore.run") -> dict[Path, str]:
+def node_scripts(run_dir: RunDir, resolved: ResolvedSpec, approach: Approach, module: str = "ftcore.run") -> dict[Path, str]:
     """Path and text of each host's script; each rank runs `module` with the folder as its argument."""
     context = ScriptContext(
         run_dir=run_dir.path,
         launch_dir=Path.cwd(),
         python=sys.executable,
         import_root=import_root(),
-        master_addr=master_address(hosts),
+        master_addr=approach.master_addr,
         rank_command=(sys.executable, "-m", module, str(run_dir.path)),
         import_once=True,
+        interface=resolved.spec.cluster.interface,
+        environment=resolved.spec.cluster.environment,
     )
-    return {run_dir.node_script(rank): render_node_script(context, hosts, rank) for rank in range(len(hosts))}
-
-
-def master_address(hosts: tuple[Host, ...]) -> str:
-    """Where the other ranks reach rank 0: as the hostfile names its host, which loopback would not be for another machine."""
-    if not is_local(hosts[0]):
-        return hosts[0].name
-    return "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
+    return {run_dir.node_script(rank): render_node_script(context, resolved.hosts, rank) for rank in range(len(resolved.hosts))}
 
 
 def describe(folder: RunDir, resolved: ResolvedSpec, kind: str = "run folder") -> str:
@@ -141,7 +139,7 @@ def export_run(run_dir: RunDir, argv: tuple[str, ...]) -> None:
     progress.flush()
 
 
-def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle: int, told: str = "") -> None:
+def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, approach: Approach, lock_handle: int, *, told: str = "") -> None:
     progress = Progress(sys.stdout)
     progress.line(describe(run_dir, resolved) + told)
     python, run = sys.executable, str(run_dir.path)
@@ -154,13 +152,15 @@ def _launch(run_dir: RunDir, resolved: ResolvedSpec, manner: Manner, lock_handle
         prepare=(python, "-m", "ftcore.prepare", run),
         export=(python, "-m", "ftcore.export", run, "--to", str(run_dir.model)) if manner.exports else None,
         trains=not manner.dry_run,
+        variables=manner.variables,
+        reach=approach.reach,
+        master_addr=approach.master_addr,
+        master_port=approach.master_port,
     )
-    text = LocalBackend().run(launch, progress)
-    progress.line(text if launch.trains else _dry_run_text(run_dir, resolved.hosts))
+    text = run_launch(launch, progress)
+    progress.line(text if launch.trains else _dry_run_text(run_dir))
 
 
-def _dry_run_text(run_dir: RunDir, hosts: tuple[Host, ...]) -> str:
+def _dry_run_text(run_dir: RunDir) -> str:
     plan = run_dir.plan_txt.read_text(encoding="utf-8") if run_dir.plan_txt.is_file() else ""
-    if not all(is_local(host) for host in hosts):
-        return f"{plan}dry run: no rank was started, and none can be yet on other machines than this one"
     return f"{plan}dry run: no rank was started; `ftlaunch --resume {shown(run_dir.path)}` starts the run as it stands"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ftcore.spec.resolved import Host
@@ -29,6 +29,10 @@ class ScriptContext:
     """Where rank 0 listens, unless MASTER_ADDR says otherwise."""
     rank_command: tuple[str, ...]
     """argv of a rank."""
+    interface: str = ""
+    """cluster.interface, for hosts whose line in the hostfile names none."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """cluster.environment; a host's own variables win."""
     import_once: bool = False
     """Whether a host may fork its ranks from one process that has imported the command's module (see `launcher.node.Node`)."""
 
@@ -42,8 +46,10 @@ def render_node_script(context: ScriptContext, hosts: Sequence[Host], node_rank:
         *("--local-ranks", str(host.slots), "--first-rank", str(sum(earlier.slots for earlier in hosts[:node_rank]))),
         *("--world-size", str(sum(each.slots for each in hosts))),
         *(("--devices", ",".join(map(str, host.slot_ids))) if host.slot_ids else ()),
+        *(("--interface", interface) if (interface := host.interface or context.interface) else ()),
         *(("--import-once",) if context.import_once else ()),
     ]
+    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in {**context.environment, **host.environment}.items())
     pythonpath = f'export PYTHONPATH={shlex.quote(context.import_root)}"${{PYTHONPATH:+:$PYTHONPATH}}"\n' if context.import_root else ""
     return (
         "#!/usr/bin/env bash\n"
@@ -52,10 +58,10 @@ def render_node_script(context: ScriptContext, hosts: Sequence[Host], node_rank:
         f"cd {shlex.quote(str(context.launch_dir))}\n"
         f'export MASTER_ADDR="${{MASTER_ADDR:-{context.master_addr}}}"\n'
         f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"\n'
-        f"{pythonpath}"
+        f"{variables}{pythonpath}"
         # Modules in the folder that ftlaunch was called in must not stand in for the real ones.
         "export PYTHONSAFEPATH=1\n"
         f"exec {shlex.quote(context.python)} -m launcher.node \\\n"
-        f"    {shlex.join(arguments)} \\\n"
+        f'    {shlex.join(arguments)} "$@" \\\n'
         f"    -- {shlex.join(context.rank_command)}\n"
     )

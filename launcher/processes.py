@@ -15,6 +15,9 @@ from ftcore.spec.parentage import die_with_parent
 LAUNCH_ID = "FTLAUNCH_LAUNCH_ID"
 """Environment variable that marks every process of one launch, however deep; `LAUNCH.NODE_RANK` below a node's supervisor."""
 
+PREEMPTING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that ask a run to save and end. A rank starts with them blocked: one that comes while it imports waits until it can be heeded."""
+
 _SWEEP_LIMIT_S = 2.0
 
 
@@ -23,17 +26,17 @@ def exit_status(returncode: int) -> int:
     return returncode if returncode >= 0 else INTERRUPT_STATUS_BASE - returncode
 
 
-def child_setup(death_signal: int) -> Callable[[], None]:
-    """What a new child runs between fork and exec: signals as at login, none blocked, and `death_signal` when its parent dies."""
+def child_setup(death_signal: int, blocked: tuple[int, ...] = ()) -> Callable[[], None]:
+    """What a new child runs between fork and exec: signals as at login, none but `blocked` blocked, and `death_signal` when its parent dies."""
     parent = os.getpid()
 
     def setup() -> None:
         die_with_parent(death_signal)
         if os.getppid() != parent:
             os._exit(exit_status(-death_signal))
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        for signum in (signal.SIGINT, signal.SIGCHLD, *PREEMPTING):
             signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     return setup
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from dataclasses import dataclass, field
 
 from launcher.children import Event
@@ -17,12 +19,18 @@ class Record:
     """Evaluation set -> its first and its last result."""
     skipped: int = 0
     """Updates that changed nothing because something was not finite."""
+    preempted_by: int = signal.SIGTERM
+    """The signal that a host's supervisor, or one of its ranks, was asked to save by."""
+    trains: bool = False
+    """Whether any rank has begun."""
     errors: list[Event] = field(default_factory=list)
     rank_exits: list[Event] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
-        """Keeps what the end of the launch needs of an event."""
+        """Keeps what the end of the launch needs of an event, with when it was heard."""
         name = event["event"]
+        event = {**event, "heard": time.monotonic()}
+        self.trains = self.trains or name in ("update", "evaluation") or event.get("stage") == "load"
         if name == "update":
             self.first_update = self.first_update or event
             self.last_update = event
@@ -32,6 +40,8 @@ class Record:
             self.evaluations[held_out] = (first, event)
         elif name in ("failed_update", "overflow"):
             self.skipped += 1
+        elif name == "preempt":
+            self.preempted_by = int(event["signal"])
         elif name == "error":
             self.errors.append(event)
         elif name == "rank_exit":

@@ -9,8 +9,8 @@ from pathlib import Path
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, fsync_path
-from launcher.backends.local import append_event
 from launcher.ds_config import render_ds_config
+from launcher.events_file import append_event
 from launcher.resuming import changes
 from launcher.run_folder import next_attempt, shown, write_files
 from launcher.unchanged import record_path, record_text

@@ -20,6 +20,31 @@ CONNECT_TIMEOUT_S = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How the hosts of a launch are reached."""
+
+    launcher: str
+    """ssh, pdsh, deepspeed (which reaches them by itself; what else is run there goes through ssh), or srun inside a Slurm job."""
+    ssh: SshOptions
+
+    def argv(self, host: Host, command: str) -> tuple[str, ...]:
+        """argv that runs the shell text `command` on `host`; srun starts steps on the job's own host too, where accelerators are bound to them."""
+        if self.launcher == "srun":
+            return srun_argv(host, command)
+        if self.launcher == "pdsh" and not is_local(host):
+            return pdsh_argv(host, command)
+        return remote_argv(host, command, self.ssh)
+
+    def is_remote(self, host: Host) -> bool:
+        """Whether a network lies between, which can fail."""
+        return self.launcher == "srun" or not is_local(host)
+
+    def has_stdin(self, host: Host) -> bool:
+        """Whether the command on `host` reads what is written to the process here."""
+        return self.launcher != "pdsh" or not self.is_remote(host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SshOptions:
     """What the user adds to every ssh."""
 
@@ -41,7 +66,10 @@ def local_argv(command: str) -> tuple[str, ...]:
 
 
 def ssh_argv(host: Host, command: str, ssh: SshOptions) -> tuple[str, ...]:
-    """ssh never asks, never waits long for a connection, and never takes a host's name for an option. The user's options win over these, a host's own port over them."""
+    """ssh never asks, never waits long for a connection, and never takes a host's name for an option.
+
+    The user's options win over these, a host's own port over the user's.
+    """
     port = ("-p", str(host.port)) if host.port else ()
     ours = ("-oBatchMode=yes", f"-oConnectTimeout={CONNECT_TIMEOUT_S}", "-oForwardX11=no")
     return ("ssh", "-T", *port, *_environment_options(), *ssh.options, *ours, "--", destination(host), command)
@@ -54,7 +82,7 @@ def srun_argv(host: Host, command: str) -> tuple[str, ...]:
 
 
 def pdsh_argv(host: Host, command: str) -> tuple[str, ...]:
-    """pdsh for one host. It forwards no stdin; $PDSH_RCMD_TYPE and $PDSH_SSH_ARGS_APPEND are the user's, and a host's own port is added to the latter by `pdsh_environment`."""
+    """pdsh for one host. It forwards no stdin; $PDSH_RCMD_TYPE and $PDSH_SSH_ARGS_APPEND are the user's (see `pdsh_environment`)."""
     return ("pdsh", "-N", "-S", "-w", destination(host), command)
 
 

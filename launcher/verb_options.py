@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from ftcore.spec.resolved import Host
+    from ftcore.spec.resolved import ResolvedSpec
+    from launcher.approach import Approach
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path)
@@ -38,15 +38,28 @@ def filter_options() -> list[click.Option]:
     return [include, exclude]
 
 
+def cluster_options() -> list[click.Option]:
+    """How other hosts are reached, where ranks meet, and what follows when a host is lost."""
+    return [
+        click.Option(["--launcher"], type=click.Choice(["ssh", "pdsh", "deepspeed"]), help="How other hosts are reached. Default: ssh."),
+        click.Option(["--master-addr"], metavar="HOST", help="Address where the ranks meet, used unchanged. Default: the first host's."),
+        click.Option(["--master-port"], type=click.IntRange(1024, 65535), help="Its port. Default: a free one."),
+        click.Option(["--interface"], metavar="NAME", help="Network interface of NCCL and gloo, the same on all hosts. Default: found on each."),
+        click.Option(["--max-restarts"], type=click.IntRange(0, 1000), help="Go on by itself after a lost host or a killed rank, so many times."),
+        click.Option(["--elastic"], is_flag=True, help="Go on with the hosts that are left, with the same samples in an update."),
+    ]
+
+
 def env_file_option(processes: str = "the processes") -> click.Option:
     """--env-file, for `processes`."""
     return click.Option(["--env-file"], type=FILE, help=f"NAME=VALUE lines for the environment of {processes}.")
 
 
-def warn_of_hosts(hosts: tuple[Host, ...], variables: Mapping[str, str]) -> None:
-    """Tells what is odd about hosts that ranks are about to be started on. Raises ClusterError when they can't be."""
-    from launcher.commands.launch import say
-    from launcher.launching import Manner, check_hosts
+def approach(resolved: ResolvedSpec, folder: Path) -> Approach:
+    """How the hosts are reached that ranks are about to be started on; tells what is odd about them. Raises ClusterError when they can't be."""
+    from launcher.approach import approach_hosts
+    from launcher.launching import tell_warnings
 
-    for warning in check_hosts(hosts, Manner(dry_run=False, exports=False, variables=variables)):
-        say(f"warning: {warning}", err=True)
+    found = approach_hosts(resolved, folder)
+    tell_warnings(found)
+    return found

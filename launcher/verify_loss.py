@@ -13,8 +13,9 @@ from ftcore.spec.errors import CheckpointError, TrainingError
 from ftcore.spec.events import ATTEMPT
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.verification import Leg, Part, VerificationDir, VerificationRequest
+from launcher.approach import Approach
 from launcher.backends.base import Launch
-from launcher.backends.local import Steps, with_rendezvous
+from launcher.backends.steps import Steps
 from launcher.children import StopSignals, stop_signals
 from launcher.ds_config import render_ds_config
 from launcher.environment import launch_environment
@@ -37,6 +38,7 @@ class _Running:
     check: Check
     request: VerificationRequest
     variables: Mapping[str, str]
+    approach: Approach
     progress: Progress
     stop: StopSignals
     lock_handle: int
@@ -47,8 +49,8 @@ class _Running:
         return VerificationDir(self.folder.path)
 
     def steps(self, attempt: int) -> Steps:
-        """What runs the processes of one leg; its ranks meet at a port of their own."""
-        environment = {**with_rendezvous(launch_environment(self.variables)), ATTEMPT: str(attempt)}
+        """What runs the processes of one leg."""
+        environment = {**launch_environment(self.variables), ATTEMPT: str(attempt)}
         return Steps(self.folder.attempt_logs(attempt), environment, self.progress, self.stop, advice=lambda: AGAIN)
 
 
@@ -61,7 +63,9 @@ def check_folder(model: str, output: Path | None) -> RunDir:
     return make_timed_folder(Path.cwd() / VERIFICATIONS, short_model_name(model), time.localtime())
 
 
-def run_check(folder: RunDir, check: Check, request: VerificationRequest, *, variables: Mapping[str, str], json_file: Path | None = None) -> None:
+def run_check(
+    folder: RunDir, check: Check, request: VerificationRequest, *, variables: Mapping[str, str], approach: Approach, json_file: Path | None = None
+) -> None:
     """Trains and compares into `folder`, and shows the table; `json_file` gets a copy of the result.
 
     Raises TrainingError when a split differs, the FtError of what failed, or RunStoppedError after a signal.
@@ -69,7 +73,9 @@ def run_check(folder: RunDir, check: Check, request: VerificationRequest, *, var
     progress = Progress(sys.stdout)
     with locked(folder) as lock_handle, stop_signals() as stop:
         require_unused(folder)
-        running = _Running(folder=folder, check=check, request=request, variables=variables, progress=progress, stop=stop, lock_handle=lock_handle)
+        running = _Running(
+            folder=folder, check=check, request=request, variables=variables, approach=approach, progress=progress, stop=stop, lock_handle=lock_handle
+        )
         _prepare(running)
         for attempt, leg in enumerate(request.legs, start=1):
             _run_leg(running, attempt, leg)
@@ -94,12 +100,18 @@ def _run_leg(running: _Running, attempt: int, leg: Leg) -> None:
     hosts = first_slots(resolved.hosts, leg.world_size)
     for part in leg.parts:
         _write_run(running, part)
-    write_files({running.folder.hostfile: render_hostfile(hosts), **node_scripts(running.folder, hosts, module="ftcore.verify_ranks")})
+    split = running.request.split(leg.parts[0].split)
+    mine, approach = resolve_split(resolved, split, running.request.updates, goes_on=_goes_on(running, leg.parts[0])), running.approach
+    write_files({running.folder.hostfile: render_hostfile(hosts), **node_scripts(running.folder, mine, approach, module="ftcore.verify_ranks")})
     launch = Launch(
         run_dir=running.folder,
-        resolved=resolve_split(resolved, running.request.split(leg.parts[0].split), running.request.updates, goes_on=_goes_on(running, leg.parts[0])),
+        resolved=mine,
         attempt=attempt,
-        environment={},
+        environment=launch_environment(running.variables),
+        variables=running.variables,
+        reach=approach.reach,
+        master_addr=approach.master_addr,
+        master_port=approach.master_port,
         lock_handle=running.lock_handle,
         prepare=(),
         export=None,

@@ -1,14 +1,15 @@
-"""What every backend offers."""
+"""One launch of a run, as the backends take it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
-from launcher.progress import Progress
+from launcher.transport import Reach, SshOptions
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Launch:
     attempt: int
     """Which launch of the run this is, from 1."""
     environment: Mapping[str, str]
-    """For every process of the run, all of it."""
+    """For every process of the run on this machine, all of it."""
     lock_handle: int
     """Descriptor of the folder's lock."""
     prepare: tuple[str, ...]
@@ -31,16 +32,16 @@ class Launch:
     """False: ends after the preparation, before a rank starts."""
     advice: str = ""
     """How to go on after a bad end; empty: by a resume."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the user gave for the run's processes (--env-file); `environment` holds it too."""
+    reach: Reach = field(default_factory=lambda: Reach(launcher="ssh", ssh=SshOptions()))
+    """How the hosts are reached."""
+    master_addr: str = LOOPBACK
+    """Where rank 0 is met."""
+    master_port: int | None = None
+    """None: a free one is found on the host of rank 0."""
 
-
-class Backend(Protocol):
-    """Turns a run into processes on its hosts, watches them and tears them down."""
-
-    def check(self, hosts: tuple[Host, ...]) -> None:
-        """Raises ClusterError when this backend can't run on these hosts."""
-
-    def run(self, launch: Launch, progress: Progress) -> str:
-        """Runs the launch to its end and returns the summary to print; leaves no process behind.
-
-        Raises the FtError of what failed first, or RunStoppedError after a signal.
-        """
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """In rank order."""
+        return self.resolved.hosts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, warn_of_hosts, zero_option
+from launcher.verb_options import FILE, FOLDER, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,5 +100,5 @@ def _evaluate(given: EvaluateOptions, model: str) -> None:
     against = require_result(given.against) if given.against is not None else ""
     request, resolution = make_request(Asked(name=model, update=given.update, best=given.best, adapter=given.adapter, against=against), options)
     say(f"spec: {resolution.origin}")
-    warn_of_hosts(request.resolved.hosts, variables)
-    run_evaluation(evaluation_folder(request, given.output), request, variables)
+    found = approach(request.resolved, (given.output or Path(request.path if request.kind == "run" else ".")).absolute())
+    run_evaluation(evaluation_folder(request, given.output), request, variables, found)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, zero_option
+from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 if TYPE_CHECKING:
     from launcher.launching import Manner
+    from launcher.spec_source import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,12 @@ class LaunchOptions:
     output: Path | None
     include: str
     exclude: str
+    launcher: str | None
+    master_addr: str | None
+    master_port: int | None
+    interface: str | None
+    max_restarts: int | None
+    elastic: bool
     env_file: Path | None
     resume: Path | None
     dry_run: bool
@@ -53,8 +60,9 @@ command = LaunchCommand(
         set_option(),
         click.Option(["--output", "-o"], type=FOLDER, help="The run's folder. Default: runs/TIME-MODEL."),
         *filter_options(),
+        *cluster_options(),
         env_file_option("the run's processes"),
-        click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; --hosts, --zero, -i, -e may change where and how."),
+        click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; options of hosts and --zero may change where and how."),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),
@@ -86,29 +94,42 @@ def say(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err)
 
 
-def _start(given: LaunchOptions, manner: Manner) -> None:
-    from launcher.launching import NewRun, check_hosts, start_new
-    from launcher.resolve import Options, read_and_resolve
-    from launcher.run_folder import make_default_folder, make_named_folder
+def _options(given: LaunchOptions) -> Options:
+    from launcher.spec_source import Options
 
-    options = Options(
+    return Options(
         spec_path=given.spec,
         hosts=given.hosts,
         zero_stage=given.zero,
         sets=given.sets + given.assignments,
         include=given.include,
         exclude=given.exclude,
+        launcher=given.launcher,
+        master_addr=given.master_addr,
+        master_port=given.master_port,
+        interface=given.interface,
+        max_restarts=given.max_restarts,
+        elastic=given.elastic,
     )
+
+
+def _start(given: LaunchOptions, manner: Manner) -> None:
+    from launcher.approach import approach_hosts
+    from launcher.launching import NewRun, start_new, tell_warnings
+    from launcher.resolve import read_and_resolve
+    from launcher.run_folder import RUNS, make_default_folder, make_named_folder
+
+    options = _options(given)
     resolution = read_and_resolve(options)
     say(f"spec: {resolution.origin}")
     resolved = resolution.resolved
-    for warning in check_hosts(resolved.hosts, manner):
-        say(f"warning: {warning}", err=True)
+    approach = approach_hosts(resolved, (given.output or Path.cwd() / RUNS).absolute(), starts=not given.dry_run)
+    tell_warnings(approach)
     if given.output is not None:
         run_dir = make_named_folder(given.output)
     else:
         run_dir = make_default_folder(Path.cwd(), resolved.spec.model.model_name_or_path, time.localtime())
-    start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=resolution.ds_config, resolved=resolved), manner)
+    start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=resolution.ds_config, resolved=resolved), manner, approach)
 
 
 def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
@@ -120,8 +141,7 @@ def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
     if refused:
         raise click.UsageError(f"--resume goes on with a run as it is; {', '.join(refused)} would change it: start a new run for that")
     run_dir = find_run(run_path)
-    sets = given.sets + given.assignments
-    options = Options(hosts=given.hosts, zero_stage=given.zero, sets=sets, include=given.include, exclude=given.exclude)
+    options = _options(given)
     say(f"spec: {run_path / run_dir.resolved.name}, as the run was started{'' if options == Options() else ', with what the options change'}")
     start_again(run_dir, options, manner)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option, warn_of_hosts, zero_option
+from launcher.verb_options import FILE, FOLDER, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,10 @@ def run(given: VerifyOptions) -> None:
     say(f"spec: {resolution.origin}")
     scope = "quick" if given.quick else "all" if given.all_splits else "default"
     check = Check(options=options, resolved=resolution.resolved, updates=given.updates, scope=scope, ranks=parse_ranks(given.ranks))
-    warn_of_hosts(check.resolved.hosts, variables)
+    found = approach(check.resolved, (given.output or Path.cwd()).absolute())
     request = make_request(check)
-    run_check(check_folder(check.resolved.spec.model.model_name_or_path, given.output), check, request, variables=variables, json_file=given.json_file)
+    folder = check_folder(check.resolved.spec.model.model_name_or_path, given.output)
+    run_check(folder, check, request, variables=variables, approach=found, json_file=given.json_file)
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

@@ -25,6 +25,11 @@ def wait_for(count):
     while len(os.listdir(PIDS)) < count:
         time.sleep(0.01)
 
+def be_ready():
+    # As a rank that takes its signals.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.write(int(os.environ["FTLAUNCH_EVENTS_FD"]), json.dumps(dict(event="ready", rank=RANK)).encode() + b"\\n")
+
 note_pid(os.getpid(), f"rank{RANK}")
 """
 

@@ -180,7 +180,7 @@ def test_the_supervisor_itself_is_killed(tmp_path: Path) -> None:
     write_script(tmp_path, GRANDCHILD + "wait_for(3)\nif RANK == 1: os.kill(os.getppid(), signal.SIGKILL)" + SLEEP)
     error = failure(tmp_path)
     assert isinstance(error, RunFailedError) and error.exit_status == 137
-    assert str(error).startswith("the supervisor of the ranks failed: killed by SIGKILL") and len(noted(tmp_path)) == 3
+    assert str(error).startswith("the supervisor of the ranks on localhost failed: killed by SIGKILL") and len(noted(tmp_path)) == 3
 
 
 GRANDCHILD = """
@@ -190,7 +190,7 @@ if RANK == 0:
 """
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 129)])
 def test_a_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, status: int) -> None:
     write_script(tmp_path, GRANDCHILD + SLEEP)
     process = start(tmp_path)
@@ -200,12 +200,12 @@ def test_a_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, status: 
     assert process.stdout is not None
     shown = [process.stdout.readline(), process.stdout.readline()]
     # A second one changes nothing.
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, told = process.communicate(timeout=10)
     assert time.monotonic() - began < 9 and process.returncode == status and not alive(tmp_path)
     name = signal.Signals(signum).name
     assert f"{name}: ending all processes of the run" in shown[1]
-    assert f"stopped by {name}" in told and "ftlaunch --resume" in told and "Traceback" not in told
+    assert ("preempted" if status == 75 else "stopped") + f" by {name}" in told and "ftlaunch --resume" in told and "Traceback" not in told
 
 
 @pytest.mark.parametrize("name", ["prepare.py", "export.py"])
@@ -214,7 +214,7 @@ def test_a_signal_during_another_step(tmp_path: Path, name: str) -> None:
     process = start(tmp_path)
     wait_until(lambda: len(noted(tmp_path)) == 1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 143 and not alive(tmp_path)
+    assert process.wait(timeout=10) == 75 and not alive(tmp_path)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     process.stderr.close()
@@ -226,7 +226,7 @@ def test_a_step_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: len(noted(tmp_path)) == 2)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
-    assert process.returncode == 143 and not alive(tmp_path)
+    assert process.returncode == 75 and not alive(tmp_path)
 
 
 def test_no_rank_is_started_after_a_stop(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_no_rank_is_started_after_a_stop(tmp_path: Path) -> None:
     wait_until(lambda: len(noted(tmp_path)) == 2)
     process.send_signal(signal.SIGTERM)
     shown, told = process.communicate(timeout=10)
-    assert process.returncode == 143 and "starting" not in shown and "no checkpoint yet" in told
+    assert process.returncode == 75 and "starting" not in shown and "no checkpoint yet" in told
 
 
 def test_a_launcher_in_the_background_of_a_script(tmp_path: Path) -> None:

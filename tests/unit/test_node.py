@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.node import host_environment, parse_arguments, rank_environment
+from launcher.node import parse_arguments
+from launcher.node_environment import host_environment, rank_environment
 from tests.unit.live_processes import ROOT, alive, environment, is_alive, node_arguments, noted, run_node, wait_until, write_script
 
 SLEEP = "time.sleep(60)"
@@ -54,7 +55,8 @@ def test_ranks_get_torchs_and_deepspeeds_variables(tmp_path: Path) -> None:
 def test_rank_environment_of_a_later_node() -> None:
     line = "--run-dir r --host beta --node-rank 1 --nodes 2 --local-ranks 3 --first-rank 2 --world-size 5 --devices 0,2,3 -- x"
     base = {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    node = parse_arguments(line.split())
+    node, control = parse_arguments(line.split())
+    assert control == "none"
     made = rank_environment(host_environment(base, node, 16), node, 1)
     assert made["RANK"] == "3" and made["WORLD_SIZE"] == "5" and made["CROSS_SIZE"] == "2" and made["OMP_NUM_THREADS"] == "7"
     assert made["CUDA_VISIBLE_DEVICES"] == "4,6,7"
@@ -68,12 +70,19 @@ def test_first_failure_ends_all(tmp_path: Path, fails: str, status: int) -> None
     script = write_script(tmp_path, f"wait_for(2)\nif RANK == 1:\n    {fails}\n{SLEEP}")
     seen, events, seconds = run_node(tmp_path, 2, script)
     assert seen == status and seconds < 3
-    assert [(event["rank"], event["status"], event["ended_by_launcher"]) for event in events] == [(1, status, False), (0, 143, True)]
+    assert [(event["rank"], event["status"], event["ended_by_launcher"]) for event in events] == [(1, status, False), (0, 137, True)]
     assert len(noted(tmp_path)) == 2 and not alive(tmp_path)
 
 
+def test_a_rank_that_takes_signals_is_asked_first(tmp_path: Path) -> None:
+    script = write_script(tmp_path, f"be_ready()\nwait_for(2)\nif RANK == 1:\n    time.sleep(0.5)\n    sys.exit(5)\n{SLEEP}")
+    status, events, seconds = run_node(tmp_path, 2, script)
+    assert status == 5 and seconds < 3
+    assert [(event["rank"], event["status"], event["ended_by_launcher"]) for event in events] == [(1, 5, False), (0, 143, True)]
+
+
 def test_a_rank_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    script = write_script(tmp_path, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwait_for(2)\nif RANK == 1:\n    sys.exit(5)\n{SLEEP}")
+    script = write_script(tmp_path, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nbe_ready()\nwait_for(2)\nif RANK == 1:\n    time.sleep(0.5)\n    sys.exit(5)\n{SLEEP}")
     status, events, seconds = run_node(tmp_path, 2, script)
     assert status == 5 and 3.5 < seconds < 9
     assert [(event["rank"], event["status"]) for event in events] == [(1, 5), (0, 137)]
@@ -88,7 +97,7 @@ def test_grandchildren_and_daemons_are_ended_too(tmp_path: Path, ending: str, st
     assert len(noted(tmp_path)) == 4 and not alive(tmp_path)
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_ends_all(tmp_path: Path, signum: int, status: int) -> None:
     script = write_script(tmp_path, SLEEP)
     process = subprocess.Popen(node_arguments(tmp_path, 2, [sys.executable, str(script)]), env=environment(), cwd=ROOT)
@@ -132,11 +141,11 @@ def test_a_command_that_can_not_be_started(tmp_path: Path) -> None:
 
 
 def test_a_stale_events_descriptor_is_no_harm(tmp_path: Path) -> None:
-    script = write_script(tmp_path, "print('FTLAUNCH_EVENTS_FD' in os.environ)")
+    script = write_script(tmp_path, "os.fstat(int(os.environ['FTLAUNCH_EVENTS_FD'])); print(RANK)")
     for handle in ("87", "none"):
         arguments = node_arguments(tmp_path, 1, [sys.executable, str(script)])
         assert subprocess.run(arguments, env=environment(FTLAUNCH_EVENTS_FD=handle), cwd=ROOT, check=False).returncode == 0
-    assert (tmp_path / "logs/attempt_1/rank_0.log").read_text() == "False\nFalse\n"
+    assert (tmp_path / "logs/attempt_1/rank_0.log").read_text() == "0\n0\n"
 
 
 def test_the_supervisor_uses_no_time_while_ranks_run(tmp_path: Path) -> None:

@@ -12,20 +12,11 @@ import pytest
 
 from ftcore.spec.errors import ClusterError
 from ftcore.spec.run_dir import RunDir
-from launcher.backends.local import bash, rendezvous_notes, with_rendezvous
 from launcher.children import Child, run_child, stop_signals
 from launcher.launching import export_run
 from launcher.processes import LAUNCH_ID
+from launcher.transport import bash
 from tests.unit.live_processes import ROOT, environment
-
-
-def test_the_rendezvous() -> None:
-    made = with_rendezvous({"A": "b"})
-    assert made["MASTER_ADDR"] == "127.0.0.1" and 1024 <= int(made["MASTER_PORT"]) < 65536 and made["A"] == "b"
-    given = {"MASTER_ADDR": "198.51.100.5", "MASTER_PORT": "abc"}
-    assert with_rendezvous(given)["MASTER_ADDR"] == "127.0.0.1" and int(with_rendezvous(given)["MASTER_PORT"]) >= 1024
-    assert rendezvous_notes(given) == ["not used: MASTER_ADDR=198.51.100.5, MASTER_PORT=abc; the ranks of this machine meet at 127.0.0.1 and a free port"]
-    assert rendezvous_notes({"MASTER_ADDR": "localhost"}) == []
 
 
 def test_a_machine_that_starts_nothing_more(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Runs a launch: preparation here, the ranks on all hosts, the export here, one after the other."""
+
+from __future__ import annotations
+
+import shlex
+
+from ftcore.spec.events import ATTEMPT
+from launcher.backends.base import Launch
+from launcher.backends.lines import forwarded_variables
+from launcher.backends.steps import Steps
+from launcher.children import stop_signals
+from launcher.failure import resume_advice
+from launcher.forwarding import render_note
+from launcher.progress import Progress
+from launcher.record import Record
+from launcher.run_folder import newest_checkpoint, shown
+from launcher.summary import render_summary
+
+
+def run_launch(launch: Launch, progress: Progress) -> str:
+    """Runs the launch to its end and returns the summary to print, empty when no rank was to start; leaves no process behind on any host.
+
+    Raises the FtError of what failed first, or RunStoppedError after a signal.
+    """
+    run_dir = launch.run_dir
+    command = f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}"
+    environment = {**launch.environment, ATTEMPT: str(launch.attempt)}
+    for note in meeting_notes(launch) if launch.trains else ():
+        progress.line(note)
+    with stop_signals() as stop:
+        steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: launch.advice or resume_advice(run_dir, command))
+        steps.run("the preparation", "prepare.log", launch.prepare)
+        if launch.trains:
+            steps.run_ranks(launch)
+            if launch.export is not None:
+                steps.run("the export", "export.log", launch.export)
+        progress.flush()
+    return summary(launch, steps.record) if launch.trains else ""
+
+
+def summary(launch: Launch, record: Record) -> str:
+    """The text that a finished launch ends with."""
+    run_dir, saved = launch.run_dir, newest_checkpoint(launch.run_dir)
+    return render_summary(
+        record,
+        run_folder=shown(run_dir.path),
+        model_folder=shown(run_dir.model) if launch.export is not None else None,
+        checkpoint=shown(saved) if saved is not None else None,
+    )
+
+
+def meeting_notes(launch: Launch) -> list[str]:
+    """Which variables reach other hosts; and which of the user's are put aside, since they name a place to meet that is not this launch's."""
+    notes = [render_note(forwarded_variables(launch))] if any(map(launch.reach.is_remote, launch.hosts)) else []
+    same = {("MASTER_ADDR", launch.master_addr), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", str(launch.master_port))}
+    given = [(name, launch.environment[name]) for name in ("MASTER_ADDR", "MASTER_PORT") if name in launch.environment]
+    aside = [f"{name}={value}" for name, value in given if (name, value) not in same]
+    port = f"port {launch.master_port}" if launch.master_port else "a free port"
+    return [*notes, *([f"not used: {', '.join(aside)}; the ranks meet at {launch.master_addr} and {port}"] if aside else [])]
