@@ -1,0 +1,147 @@
+"""`ftlaunch doctor`: whether the hosts are fit for a launch, and what to mend; starts no rank."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, hosts_option, set_option
+
+if TYPE_CHECKING:
+    from launcher.preflight.finding import Report
+
+NOT_FIT = 3
+_TO_STDOUT = "-"
+_LAUNCHERS = click.Choice(["ssh", "pdsh", "deepspeed", "srun"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorOptions:
+    """What the command line says."""
+
+    hosts: Path | None
+    include: str
+    exclude: str
+    spec: Path | None
+    sets: tuple[str, ...]
+    launcher: str | None
+    master_addr: str | None
+    master_port: int | None
+    interface: str | None
+    env_file: Path | None
+    output: Path | None
+    all_reduce: bool
+    json: str | None
+
+
+class DoctorCommand(click.Command):
+    """Calls `run` with the parsed options."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """The exit status: 0 fit, 3 not. Raises the FtError of what went wrong."""
+        return run(DoctorOptions(**ctx.params))
+
+
+command = DoctorCommand(
+    "doctor",
+    short_help="Check hosts before a launch.",
+    help=(
+        "Ask all hosts at once whether they are fit for a launch: reachable, the same software, accelerators for the slots, connections between them, "
+        "shared folders, limits. Prints a table and every finding with its fix. Exit status 0: fit, perhaps with warnings; 3: not fit."
+    ),
+    params=[
+        hosts_option(),
+        *filter_options(),
+        click.Option(["--spec"], type=FILE, help="A spec, for its `cluster` section. Default: as for launch."),
+        set_option(),
+        click.Option(["--launcher"], type=_LAUNCHERS, help="What will start the ranks; srun inside a Slurm job alone. Default: ssh."),
+        click.Option(["--master-addr"], metavar="HOST", help="Address where the ranks shall meet. Default: found on the first host."),
+        click.Option(["--master-port"], type=click.IntRange(1, 65535), help="Its port. Default: a free one."),
+        click.Option(["--interface"], metavar="NAME", help="Network interface of NCCL and gloo on every host. Default: found on each."),
+        env_file_option(),
+        click.Option(["--output", "-o"], type=FOLDER, help="The run's folder, as it will be given to launch. Default: below ./runs."),
+        click.Option(["--all-reduce"], is_flag=True, help="Also sum 1 MiB over one rank a host, for real."),
+        click.Option(["--json"], is_flag=False, flag_value=_TO_STDOUT, metavar="[FILE]", help="Write the report as JSON to FILE, or in place of the table."),
+    ],
+)
+
+
+def run(given: DoctorOptions) -> int:
+    """Checks, prints, and returns the exit status. Raises the FtError of a wrong hostfile, spec or option, and OSError when FILE can't be written."""
+    from launcher.preflight.table import render_report
+
+    report = _check(given)
+    if given.json == _TO_STDOUT:
+        click.echo(report.to_json(), nl=False)
+    else:
+        click.echo(render_report(report))
+    if given.json not in (None, _TO_STDOUT):
+        _write(Path(given.json or ""), report.to_json())
+    return 0 if report.is_fit else NOT_FIT
+
+
+def _check(given: DoctorOptions) -> Report:
+    from launcher.commands.launch import say
+    from launcher.environment import read_env_file
+    from launcher.hostfile import same_machine_warnings
+    from launcher.preflight.check import CheckOptions, check, probe_transport
+    from launcher.preflight.waiting import waiting_line
+    from launcher.resolve import Options, read_and_resolve
+    from launcher.transport import SshOptions
+
+    variables = read_env_file(given.env_file) if given.env_file is not None else {}
+    own_launcher = given.launcher if given.launcher != "srun" else None
+    options = Options(
+        spec_path=given.spec,
+        hosts=given.hosts,
+        sets=given.sets,
+        include=given.include,
+        exclude=given.exclude,
+        launcher=own_launcher,
+        master_addr=given.master_addr,
+        master_port=given.master_port,
+        interface=given.interface,
+    )
+    resolved = read_and_resolve(options).resolved
+    cluster = resolved.spec.cluster
+    launcher = given.launcher or cluster.launcher
+    for warning in same_machine_warnings(resolved.hosts):
+        say(f"warning: {warning}", err=True)
+    with waiting_line(sys.stderr) as progress:
+        return check(
+            resolved.hosts,
+            CheckOptions(
+                transport=probe_transport(launcher, SshOptions(options=cluster.ssh_options)),
+                run_parent=(given.output.absolute().parent if given.output is not None else Path.cwd() / "runs"),
+                cache=Path(resolved.cache_dir),
+                environment=rank_variables(cluster.forward_env, {**cluster.environment, **variables}),
+                launcher=launcher,
+                master_addr=cluster.master_addr,
+                master_port=cluster.master_port,
+                interface=cluster.interface,
+                all_reduce=given.all_reduce,
+                progress=progress,
+            ),
+        )
+
+
+def rank_variables(forward_env: tuple[str, ...], given: dict[str, str]) -> dict[str, str]:
+    """What ranks on any host get: what is forwarded from this environment, and what the user gives."""
+    import os
+
+    from launcher.forwarding import forwarded
+
+    return dict(forwarded(os.environ, given, forward_env).values)
+
+
+def _write(path: Path, text: str) -> None:
+    from ftcore.spec.errors import ClusterError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(f"can't write {path}: {error.strerror}", where="--json", fix="name a file that can be written") from error
