@@ -1,0 +1,186 @@
+"""`ftlaunch submit [SPEC]`: queue a run, or an array of them, as jobs of Slurm; or render a manifest for another engine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.commands.launch import say
+from launcher.verb_options import FILE, FOLDER, env_file_option, set_option, zero_option
+
+if TYPE_CHECKING:
+    from launcher.submission.request import Asked, Run
+    from launcher.submission.submitting import How
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOptions:
+    """What the command line says."""
+
+    spec: Path | None
+    nodes: int | None
+    slots_per_node: int | None
+    time: str | None
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    sbatch_args: tuple[str, ...]
+    cpu: bool
+    zero: int | None
+    sets: tuple[str, ...]
+    arrays: tuple[str, ...]
+    chain: int
+    output: Path | None
+    resume: Path | None
+    env_file: Path | None
+    no_export: bool
+    dry_run: bool
+    to: str
+    image: str
+    volume: str
+    accelerator: str
+
+
+class SubmitCommand(click.Command):
+    """Calls `run` with the parsed options."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what went wrong."""
+        run(SubmitOptions(**ctx.params))
+
+
+command = SubmitCommand(
+    "submit",
+    short_help="Queue a run as a Slurm job; or an array of runs.",
+    help="Queue the run that SPEC describes as a job of Slurm. Everything is checked first; options stand over the spec's cluster.scheduler.",
+    params=[
+        click.Argument(["spec"], type=FILE, required=False),
+        click.Option(["--nodes"], type=int, metavar="N", help="Hosts of the job. Default: 1."),
+        click.Option(["--slots-per-node"], type=int, metavar="N", help="Ranks on each host, one an accelerator."),
+        click.Option(["--time"], metavar="TIME", help="Time limit: 2h, 90m, or as Slurm writes it (2:00:00; a number alone is minutes)."),
+        click.Option(["--partition", "-p"], help="Partition of the job."),
+        click.Option(["--account", "-A"], help="Account that the job is charged to."),
+        click.Option(["--qos"], help="Quality of service."),
+        click.Option(["--constraint", "-C"], help="Features that the hosts must have."),
+        click.Option(["--sbatch-arg", "sbatch_args"], multiple=True, metavar="--NAME=VALUE", help="One more option for sbatch; may be given again."),
+        click.Option(["--cpu"], is_flag=True, help="Ranks run on CPUs: no accelerator is asked for. Also with DS_ACCELERATOR=cpu."),
+        zero_option(),
+        set_option(),
+        click.Option(["--array", "arrays"], multiple=True, metavar="KEY=V1,V2", help="One run for each value, in a folder each; again: each combination."),
+        click.Option(["--chain"], type=click.IntRange(1, 100), default=1, metavar="N", help="N jobs, each going on where the one before stopped."),
+        click.Option(["--output", "-o"], type=FOLDER, help="The run's folder; with --array, of the runs' folders. Default: runs/TIME-MODEL."),
+        click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Queue a job that goes on with the run in this folder."),
+        env_file_option("the run's processes, read again by each start of the job"),
+        click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+        click.Option(["--dry-run"], is_flag=True, help="Print the job script or the manifest; make and submit nothing."),
+        click.Option(["--to"], type=click.Choice(["slurm", "k8s", "sky"]), default="slurm", help="k8s and sky: print a manifest (with --dry-run)."),
+        click.Option(["--image"], default="", help="Container image with ftlaunch in it (k8s, sky)."),
+        click.Option(["--volume"], default="", metavar="NAME", help="Claim (k8s) or volume (sky) that holds the run folder and the caches."),
+        click.Option(["--accelerator"], default="", metavar="NAME", help="Kind of accelerator (sky), for example H100."),
+    ],
+)
+
+
+def run(given: SubmitOptions) -> None:
+    """Submits. Raises the FtError of what went wrong."""
+    from launcher.environment import read_env_file
+    from launcher.submission.request import Asked
+    from launcher.submission.submitting import How
+
+    asked = Asked(**{name: getattr(given, name) for name in Asked.__slots__})
+    variables = read_env_file(given.env_file) if given.env_file is not None else {}
+    on_cpu = given.cpu or {**os.environ, **variables}.get("DS_ACCELERATOR") == "cpu"
+    how = How(on_cpu=on_cpu, chain=given.chain, env_file=given.env_file, exports=not given.no_export)
+    if given.to != "slurm":
+        _render(given, asked, how)
+    elif given.resume is not None:
+        _again(given, given.resume, asked, how)
+    else:
+        _new(given, asked, how)
+
+
+def _new(given: SubmitOptions, asked: Asked, how: How) -> None:
+    from launcher.run_folder import shown
+    from launcher.submission.submitting import script_for, submit_new
+
+    runs = _resolved(given, asked)
+    if given.dry_run:
+        for each in runs:
+            folder = (given.output or Path("runs") / "TIME-MODEL").absolute()
+            say(script_for(folder / each.element.label if each.element.label else folder, each.scheduler, how).rstrip("\n"))
+        say("dry run: nothing was made or submitted", err=True)
+        return
+    _tell_variables(runs[0])
+    done = submit_new(runs, given.output, how)
+    for run_dir, submission in done:
+        say(f"{shown(run_dir.path)}: job {', then '.join(submission.jobs)}")
+    first = done[0][0].path
+    _tell_next(shown(first.parent if runs[0].element.label else first))
+
+
+def _again(given: SubmitOptions, path: Path, asked: Asked, how: How) -> None:
+    from launcher.run_folder import find_run, shown
+    from launcher.submission.submitting import submit_again
+
+    changing = {"SPEC": given.spec, "--zero": given.zero, "--set": given.sets, "--array": given.arrays, "-o": given.output}
+    refused = [name for name, value in changing.items() if value not in (None, ())]
+    if refused or given.dry_run:
+        raise click.UsageError(f"--resume queues a run as it is; {', '.join(refused or ['--dry-run'])} can't stand beside it")
+    run_dir = find_run(path)
+    submission = submit_again(run_dir, asked, how)
+    say(f"{shown(run_dir.path)}: job {', then '.join(submission.jobs)}")
+    _tell_next(shown(run_dir.path))
+
+
+def _render(given: SubmitOptions, asked: Asked, how: How) -> None:
+    from launcher.submission.manifests import Container, render_manifest
+
+    if not given.dry_run:
+        raise click.UsageError(f"--to {given.to} renders a manifest and starts nothing: add --dry-run, and hand its output to the engine's own command")
+    if given.arrays or given.chain > 1 or given.resume or given.env_file:
+        raise click.UsageError(f"--array, --chain, --resume and --env-file are not there for --to {given.to}")
+    container = Container(
+        image=given.image,
+        volume=given.volume,
+        run=str(given.output or ""),
+        accelerator=given.accelerator,
+        on_cpu=how.on_cpu,
+        arguments=(*(("--zero", str(given.zero)) if given.zero is not None else ()), *(word for text in given.sets for word in ("--set", text))),
+    )
+    text = render_manifest(given.to, _resolved(given, asked)[0], container)
+    say(text.rstrip("\n"))
+
+
+def _resolved(given: SubmitOptions, asked: Asked) -> tuple[Run, ...]:
+    from launcher.spec_source import Options
+    from launcher.submission.request import resolve_runs
+    from launcher.submission.scheduler_rules import submission_warnings
+
+    runs = resolve_runs(Options(spec_path=given.spec, zero_stage=given.zero, sets=given.sets), asked, given.arrays)
+    say(f"spec: {runs[0].resolution.origin}", err=given.dry_run)
+    for warning in submission_warnings(runs[0].scheduler):
+        say(f"warning: {warning}", err=True)
+    return runs
+
+
+def _tell_variables(first: Run) -> None:
+    """Which variables reach the job, and which secrets don't."""
+    from launcher.submission.submitting import passed_variables
+
+    passed = passed_variables(os.environ, first.resolution.resolved.spec.cluster.forward_env)
+    say(f"environment of the job: {', '.join(passed.names)}")
+    if passed.withheld:
+        why = "Slurm keeps a job's environment on the controller's disk"
+        say(f"warning: {', '.join(passed.withheld)} may be secret and stay here, since {why}; --env-file hands them over without that", err=True)
+
+
+def _tell_next(name: str) -> None:
+    import shlex
+
+    quoted = shlex.quote(name)
+    say(f"next: ftlaunch status {quoted}   (also: ftlaunch logs -f {quoted}, ftlaunch cancel {quoted})")

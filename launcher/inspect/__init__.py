@@ -1,0 +1,1 @@
+"""What can be seen of a run, and ended, from outside of it."""

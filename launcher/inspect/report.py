@@ -1,0 +1,208 @@
+"""`ftlaunch status RUN`: one look at a run, whatever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec.errors import CheckpointError, ClusterError
+from ftcore.spec.resolved import load_resolved
+from ftcore.spec.run_dir import RunDir
+from launcher.failure import tail
+from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
+from launcher.inspect.state import Seen, State, judge
+from launcher.progress import duration, number
+from launcher.run_folder import newest_checkpoint, next_attempt, shown, update_of
+from launcher.submission.record import cancelled_path, is_submitted, read_events, read_submission, requeues
+from launcher.submission.request import is_placeholder
+from launcher.submission.slurm import JobState, ask_jobs
+
+RATE_LINES = 20
+"""Updates that the time left is estimated from, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is known of a run. A None or an empty text: nothing."""
+
+    run: str
+    state: str
+    why: str
+    attempt: int
+    """Launches so far."""
+    world_size: int
+    hosts: list[str]
+    """Empty while a job has none yet."""
+    launcher: str
+    """`process PID on HOST`, while a launch owns the folder."""
+    launcher_alive: bool | None
+    """None: it is on another host."""
+    update: int | None
+    total_updates: int | None
+    loss: float | str | None
+    tokens_per_s: float | str | None
+    seconds_left: float | None
+    last_update_age_s: float | None
+    """Seconds since the last logged update."""
+    checkpoint: str
+    checkpoint_update: int | None
+    jobs: list[dict[str, Any]]
+    """State of each Slurm job, in order."""
+    scheduler_error: str
+    """Why the scheduler could not be asked."""
+    requeues: int
+    last_error: str
+
+
+def look(run_dir: RunDir) -> Report:
+    """Raises CheckpointError when the folder holds no run that can be read."""
+    resolved = load_resolved(run_dir.resolved)
+    held, launch = holder(run_dir), last_launch(run_dir)
+    jobs, trouble, count = _jobs(run_dir)
+    last, checkpoint, attempts = last_line(run_dir.metrics), newest_checkpoint(run_dir), next_attempt(run_dir) - 1
+    is_trained = last.get("update") is not None and last.get("update") == last.get("total_updates")
+    seen = Seen(held=held, launch=launch, attempts=attempts, is_trained=is_trained, jobs=tuple(jobs), was_cancelled=_was_cancelled(run_dir, launch))
+    verdict = judge(seen)
+    is_running = verdict.state is State.RUNNING
+    return Report(
+        run=shown(run_dir.path),
+        state=str(verdict.state),
+        why=verdict.why,
+        attempt=attempts,
+        world_size=resolved.world_size,
+        hosts=[] if is_placeholder(resolved.hosts) else [f"{host.name}:{host.slots}" for host in resolved.hosts],
+        launcher="" if held is None else f"process {held.pid or '?'} on {held.host or '?'}",
+        launcher_alive=None if held is None or held.host != socket.gethostname() else _is_alive(held.pid),
+        update=last.get("update"),
+        total_updates=last.get("total_updates"),
+        loss=last.get("loss"),
+        tokens_per_s=last.get("tokens_per_s"),
+        seconds_left=_seconds_left(run_dir, last) if is_running else None,
+        last_update_age_s=_age(run_dir.metrics) if is_running else None,
+        checkpoint=shown(checkpoint) if checkpoint else "",
+        checkpoint_update=update_of(checkpoint) if checkpoint else None,
+        jobs=[asdict(job) for job in jobs],
+        scheduler_error=trouble,
+        requeues=count,
+        last_error=_last_error(run_dir, attempts) if verdict.state is State.FAILED else "",
+    )
+
+
+def find_runs(path: Path) -> list[RunDir]:
+    """The run in a folder, or those of an array in it, by name. Raises CheckpointError when there is none."""
+    folder = RunDir(path.absolute())
+    if folder.resolved.is_file():
+        return [folder]
+    runs = [RunDir(child.parent) for child in sorted(folder.path.glob("*/resolved.json"))] if folder.path.is_dir() else []
+    if not runs:
+        raise CheckpointError(f"{path} holds no run", where=str(path), fix="name a run folder that ftlaunch printed, or the folder of an array")
+    return runs
+
+
+def render_line(report: Report) -> str:
+    """One line, for a list of runs."""
+    parts = [report.state, _progress(report), f"loss {number(report.loss, '.4f')}", ", ".join(f"job {job['job']}" for job in report.jobs), report.why]
+    return f"{report.run}: " + "  ".join(part for part in parts if part)
+
+
+def render_report(report: Report) -> str:
+    """The text of `ftlaunch status`."""
+    alive = {True: "", False: " (which is gone: others of the launch still hold the folder)", None: ""}[report.launcher_alive]
+    age = f", the last one {duration(report.last_update_age_s)} ago" if report.last_update_age_s is not None else ""
+    rows = [
+        ("state", report.state + (f": {report.why}" if report.why else "")),
+        ("attempt", str(report.attempt) + (f", put back into the queue {report.requeues} times" if report.requeues else "")),
+        ("ranks", f"{report.world_size}" + (f" on {', '.join(report.hosts)}" if report.hosts else "")),
+        ("launcher", report.launcher + alive if report.launcher else ""),
+        *((f"job {job['job']}", _job(job)) for job in report.jobs),
+        ("scheduler", f"not asked: {report.scheduler_error}" if report.scheduler_error else ""),
+        ("progress", _progress(report) + age if report.update is not None else ""),
+        ("loss", number(report.loss, ".4f") if report.loss is not None else ""),
+        ("speed", f"{number(report.tokens_per_s, ',.0f')} tokens/s" if report.tokens_per_s is not None else ""),
+        ("time left", duration(report.seconds_left) if report.seconds_left is not None else ""),
+        ("checkpoint", f"{report.checkpoint} (after update {report.checkpoint_update})" if report.checkpoint else "none yet"),
+        ("last error", report.last_error),
+    ]
+    lines = [report.run, *(f"  {name:<11} {text}" for name, text in rows if text)]
+    return "\n".join(lines)
+
+
+def _progress(report: Report) -> str:
+    return f"update {report.update}/{report.total_updates}" if report.update is not None else ""
+
+
+def _job(job: dict[str, Any]) -> str:
+    what = "no longer known to Slurm" if job["state"] == "GONE" else str(job["state"]).lower()
+    return what + "".join(f", {text}" for text in (job["reason"], job["nodes"]) if text)
+
+
+def _jobs(run_dir: RunDir) -> tuple[list[JobState], str, int]:
+    """(state of each job, why there is none, requeues so far)."""
+    if not is_submitted(run_dir):
+        return [], "", 0
+    submission = read_submission(run_dir)
+    count = sum(len(requeues(run_dir, job)) for job in submission.jobs)
+    try:
+        jobs = ask_jobs(submission)
+    except ClusterError as error:
+        return [], error.problems[0].what, count
+    return jobs, "", count
+
+
+def _was_cancelled(run_dir: RunDir, launch: LastLaunch | None) -> bool:
+    """Whether the run was cancelled and no launch has begun since."""
+    try:
+        when = cancelled_path(run_dir).stat().st_mtime
+        return launch is None or when >= launch.started
+    except OSError:
+        return False
+
+
+def _seconds_left(run_dir: RunDir, last: dict[str, Any]) -> float | None:
+    """From the wall time of the newest updates; None before there are any."""
+    try:
+        with run_dir.metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - RATE_LINES * 1024))
+            seconds: list[float] = [line["seconds"] for text in file.read().split(b"\n")[1:] if isinstance((line := _object(text)).get("seconds"), int | float)]
+    except OSError:
+        return None
+    done, total = last.get("update"), last.get("total_updates")
+    if not seconds or not isinstance(done, int) or not isinstance(total, int):
+        return None
+    return sum(seconds) / len(seconds) * (total - done)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _age(path: Path) -> float | None:
+    try:
+        return max(0.0, time.time() - path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    return pid > 0 and Path(f"/proc/{pid}").is_dir()
+
+
+def _last_error(run_dir: RunDir, attempt: int) -> str:
+    """What the last launch failed of, in one line."""
+    errors = [event for event in read_events(run_dir, "error") if event.get("attempt") == attempt]
+    if errors:
+        first = errors[0]
+        problems = first.get("problems") or [{}]
+        what = str(problems[0].get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
+        return (f"rank {first['rank']}: " if first.get("rank") is not None else "") + what.partition("\n")[0]
+    log = tail(run_dir.attempt_logs(attempt) / "node_0.log", 1) if attempt else []
+    return log[-1] if log else ""

@@ -1,0 +1,110 @@
+"""What a job does when its launch has ended: nothing, go back into the queue, leave the run to the next job of its chain, or end the chain. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from ftcore.spec.cluster import SchedulerSection
+from ftcore.spec.errors import PREEMPTED, ClusterError
+from launcher.submission.slurm import JobState
+
+_ENDED_BY_SLURM = re.compile(r"\*\*\* JOB (?P<job>[0-9]+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<reason>[A-Za-z ]+?))? \*\*\*")
+MOST_DELAY_S = 24 * 3600.0
+
+
+class Cause(Enum):
+    """Why Slurm ends a job, as far as that can be seen from inside of it."""
+
+    NOTHING = "nothing: it does not"
+    TIME_LIMIT = "the time limit"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    REQUEUED = "requeued by Slurm"
+
+
+class Then(Enum):
+    """What follows the end of a launch."""
+
+    REQUEUE = "the job goes back into the queue"
+    NEXT_JOB = "the next job of the chain goes on"
+    LEAVE = "nothing"
+    END_CHAIN = "the other jobs of the chain are cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a launch within a job has ended."""
+
+    status: int
+    cause: Cause
+    restarts: int
+    """How often this job had been put back into the queue before."""
+    noted: bool
+    """Whether this very start of the job has already asked for a requeue."""
+    jobs_left: int
+    """Jobs of the chain behind this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do."""
+
+    then: Then
+    reason: str
+    """For people, and for the event."""
+    delay_s: float = 0.0
+    """With REQUEUE: how long the job waits at least."""
+    is_bad: bool = True
+    """False for a run that is done."""
+
+
+def decide(ending: Ending, scheduler: SchedulerSection) -> Decision:
+    """What follows. Only a preemption and a lost host put a job back, at most max_requeues times, and one start of a job does so once."""
+    if ending.status == 0:
+        return Decision(then=Then.END_CHAIN, reason="the run is done", is_bad=False)
+    if ending.cause is Cause.CANCELLED:
+        return Decision(then=Then.END_CHAIN, reason="the job was cancelled")
+    if ending.cause is Cause.REQUEUED or ending.noted:
+        return Decision(then=Then.LEAVE, reason="it is in the queue again already")
+    why = _passing(ending)
+    if not why:
+        return Decision(then=Then.END_CHAIN, reason=f"exit status {ending.status} would come again")
+    if ending.jobs_left:
+        return Decision(then=Then.NEXT_JOB, reason=why)
+    if ending.restarts >= scheduler.max_requeues:
+        counted = f"it was put back {ending.restarts} times already (cluster.scheduler.max_requeues {scheduler.max_requeues})"
+        return Decision(then=Then.LEAVE, reason=f"{why}, but {counted}")
+    # A power of a large count would not fit a float.
+    delay = min(scheduler.requeue_backoff * 2.0 ** min(ending.restarts, 40), MOST_DELAY_S)
+    return Decision(then=Then.REQUEUE, reason=why, delay_s=delay)
+
+
+def find_cause(now: JobState | None, log: str, job: str, restarts: int) -> Cause:
+    """Why a job is ending: `now` is what slurmctld says of it (None: no answer), `log` the end of its log, `restarts` its count when it began.
+
+    A job that Slurm ends without a word of the reason counts as cancelled: a cancelled run must not come back.
+    """
+    found = [matched["reason"] or "" for matched in _ENDED_BY_SLURM.finditer(log) if matched["job"] == job]
+    if now is not None:
+        if now.restarts > restarts or now.waits:
+            return Cause.REQUEUED
+        if now.reason == "TimeLimit" or now.state == "TIMEOUT":
+            return Cause.TIME_LIMIT
+        if now.state in ("RUNNING", "SUSPENDED"):
+            return Cause.NOTHING
+    elif not found:
+        return Cause.NOTHING
+    reason = found[-1].strip().upper() if found else ""
+    named = {"TIME LIMIT": Cause.TIME_LIMIT, "PREEMPTION": Cause.PREEMPTED, "NODE FAILURE": Cause.PREEMPTED, "JOB REQUEUE": Cause.REQUEUED}
+    return named.get(reason, Cause.CANCELLED)
+
+
+def _passing(ending: Ending) -> str:
+    """Why another start may go well; empty when it would fail again."""
+    if ending.status == PREEMPTED:
+        return "the time limit is near" if ending.cause is Cause.TIME_LIMIT else "preempted"
+    if ending.status == ClusterError.exit_status:
+        return "a host was lost or is not fit"
+    return "ended by Slurm before a save" if ending.cause in (Cause.TIME_LIMIT, Cause.PREEMPTED) else ""
