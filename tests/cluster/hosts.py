@@ -51,7 +51,7 @@ class Cluster:
         cluster = cls(folder, tuple(f"{prefix}{number}" for number in range(1, count + 1)))
         names = {"PREFIX": prefix, "OWNER": str(os.getpid()), "FABRIC": "1" if fabric else "", "ALONE": "1" if alone else ""}
         try:
-            cluster._script("up", str(folder), str(count), environment=names)
+            cluster.script(SCRIPT, "up", str(folder), str(count), environment=names)
         except RuntimeError:
             cluster.down()
             raise
