@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import signal
 import time
@@ -25,8 +26,9 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
 from ftcore.stop_request import StopRequest, take_signals
 from ftcore.train import evaluate as evaluate_module
+from ftcore.train import preemption
 from ftcore.train import step as step_module
-from ftcore.train.loop import Trainer
+from ftcore.train.loop import Job, Trainer
 from tests.ranks.jobs import make_job, make_run, whole_state
 
 
@@ -42,6 +44,11 @@ class Moment:
     signals: tuple[int, ...] = (signal.SIGUSR2,)
     settle_s: float = 0.0
     """How long every rank stays there: long enough, and all have heard of the signal."""
+
+    full_disk_from: int | None = None
+    """The last rank's disk takes nothing of the state after so many updates or more."""
+    fails_once_saved: bool = False
+    """Training ends, as if by a kill, at the first such moment after the last update was saved."""
 
     @property
     def folder(self) -> str:
@@ -78,21 +85,26 @@ def stop_and_resume(
     rank: int, world_size: int, folder: str, spec: Spec, moments: list[Moment], source: ModelSource, samples: str
 ) -> dict[str, tuple[Ended, Ended]]:
     """By moment's folder: how the run ended, and how it ended when it was resumed."""
+    runs = {moment.folder: [moment, Moment("")] for moment in moments}
+    return {name: (ended[0], ended[1]) for name, ended in train_legs(rank, world_size, folder, spec, runs, source, samples).items()}
+
+
+def train_legs(rank: int, world_size: int, folder: str, spec: Spec, runs: dict[str, list[Moment]], source: ModelSource, samples: str) -> dict[str, list[Ended]]:
+    """By run: how each of its launches ended, one after the other."""
     current: list[StopRequest] = []
     take_signals(lambda: _ask(current))
-    agreement.POLL_S = 0.02
+    agreement.POLL_S, preemption.PAUSES_S = 0.02, (0.1,)
     ranks = dist.start()
-    ended = {}
-    for moment in moments:
-        run = Path(folder) / moment.folder
+    ended: dict[str, list[Ended]] = {}
+    for name, legs in runs.items():
+        run, ended[name] = Path(folder) / name, list[Ended]()
         if ranks.is_first:
             make_run(run, spec, world_size)
         dist.barrier()
-        both = []
-        for each in (moment, Moment("")):
+        for leg, moment in enumerate(legs):
             current.append(StopRequest())
-            both.append(_train(run, spec, source, samples, ranks, Signaller(each, rank), current[-1]))
-        ended[moment.folder] = (both[0], both[1])
+            job = dataclasses.replace(make_job(RunDir(run), spec, source, samples), held_out={"eval": SampleSet.open(samples)})
+            ended[name].append(_train(job, ranks, Signaller(moment, rank), current[-1], f"{name}/{leg}"))
     dist.barrier()
     dist.stop()
     return ended
@@ -102,18 +114,20 @@ def _ask(requests: list[StopRequest]) -> None:
     requests[-1].ask()
 
 
-def _train(run: Path, spec: Spec, source: ModelSource, samples: str, ranks: Ranks, signaller: Signaller, request: StopRequest) -> Ended:
-    job = dataclasses.replace(make_job(RunDir(run), spec, source, samples), held_out={"eval": SampleSet.open(samples)})
+def _train(job: Job, ranks: Ranks, signaller: Signaller, request: StopRequest, name: str) -> Ended:
     signaller.at("load", 0)
-    agreed = Agreement(dist.shared_store(f"{run.name}/{signaller.moment.where}"), rank=ranks.rank, world_size=ranks.world_size, request=request)
+    agreed = Agreement(dist.shared_store(name), rank=ranks.rank, world_size=ranks.world_size, request=request)
     engine = build_engine(job, ranks)
     trainer = Trainer(engine, job, restore(engine, job), agreed)
 
     def sink(handle: int, data: memoryview) -> int:
-        signaller.at("save", trainer.cursor.next_update)
+        done, full_from = trainer.cursor.next_update, signaller.moment.full_disk_from
+        signaller.at("save", done)
+        if full_from is not None and done >= full_from and ranks.rank == ranks.world_size - 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return os.write(handle, data)
 
-    trainer._saver = Saver(engine, job.run_dir.checkpoints, spec=spec, base=source, sink=sink)
+    trainer._saver = Saver(engine, job.run_dir.checkpoints, spec=job.spec, base=job.base, sink=sink)
     undo = _watch(trainer, signaller)
     status, text, state = 0, "", {}
     try:
@@ -138,7 +152,10 @@ def _watch(trainer: Trainer, signaller: Signaller) -> Callable[[], None]:
         original = getattr(owner, name)
 
         def told(*arguments: Any, **options: Any) -> Any:
-            signaller.at(where, trainer.cursor.next_update)
+            done = trainer.cursor.next_update
+            signaller.at(where, done)
+            if signaller.moment.fails_once_saved and where == signaller.moment.where and trainer._saver.saved_update == done == signaller.moment.update:
+                raise FtError("killed")
             return original(*arguments, **options)
 
         setattr(owner, name, told)

@@ -1,0 +1,114 @@
+"""Signals of a rank: which end it and which ask it to stop, while its main thread is busy, and when they come before anything is ready. H04."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ftcore.spec.events import EVENTS_FD
+
+ROOT = Path(__file__).resolve().parents[2]
+RANK = """
+import os, sys, threading, time
+from ftcore import stop_request
+{before}
+request = stop_request.take_signals()
+while not request.wait(0):
+    time.sleep(0.01)
+time.sleep(0.3)
+print("asked", flush=True)
+{after}
+"""
+NEVER = "threading.Lock().acquire() and None; lock = threading.Lock(); lock.acquire(); lock.acquire()"
+"""A main thread that no Python code can wake, as in a collective."""
+
+
+class Rank:
+    """A process with the signals blocked or not, and its events."""
+
+    def __init__(self, program: str, *, blocked: bool) -> None:
+        reader, writer = os.pipe()
+        self.events = os.fdopen(reader, encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), EVENTS_FD: str(writer), "RANK": "3"}
+        signals = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK if blocked else signal.SIG_UNBLOCK, signals)
+        self.process = subprocess.Popen([sys.executable, "-c", program], env=environment, pass_fds=(writer,), stdout=subprocess.PIPE, text=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writer)
+
+    def until_ready(self) -> None:
+        event = json.loads(self.events.readline())
+        assert (event["event"], event["rank"]) == ("ready", 3)
+
+    def end(self) -> tuple[int, str]:
+        out, _ = self.process.communicate(timeout=20)
+        return self.process.returncode, out
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[Rank]]:
+    started: list[Rank] = []
+    yield started
+    for rank in started:
+        rank.process.kill()
+        rank.process.wait()
+        rank.events.close()
+        assert rank.process.stdout is not None
+        rank.process.stdout.close()
+
+
+def start(ranks: list[Rank], before: str = "", after: str = "", *, blocked: bool = True) -> Rank:
+    ranks.append(Rank(RANK.format(before=before, after=after), blocked=blocked))
+    return ranks[-1]
+
+
+def by_another(pid: int, signum: int) -> None:
+    """Sends the signal from a process that is not the parent of `pid`."""
+    subprocess.run(["bash", "-c", f"kill -{signum} {pid}"], check=True)
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_asks_for_a_stop_and_more_of_them_are_harmless(signum: int, blocked: bool, ranks: list[Rank]) -> None:
+    rank = start(ranks, blocked=blocked)
+    rank.until_ready()
+    for each in (signum, signal.SIGUSR2, signal.SIGTERM, signum):
+        by_another(rank.process.pid, each)
+    assert rank.end() == (0, "asked\n")
+
+
+def test_warnings_of_the_parent_ask_too(ranks: list[Rank]) -> None:
+    rank = start(ranks)
+    rank.until_ready()
+    rank.process.send_signal(signal.SIGUSR2)
+    assert rank.end() == (0, "asked\n")
+
+
+def test_the_parents_sigterm_ends_a_rank_whose_main_thread_is_stuck(ranks: list[Rank]) -> None:
+    rank = start(ranks, after=NEVER)
+    rank.until_ready()
+    by_another(rank.process.pid, signal.SIGUSR2)
+    time.sleep(0.5)
+    began = time.monotonic()
+    rank.process.terminate()
+    assert rank.end() == (-signal.SIGTERM, "asked\n") and time.monotonic() - began < 1
+
+
+def test_a_signal_during_imports_is_not_lost(ranks: list[Rank]) -> None:
+    rank = start(ranks, before="sys.stdout.write('importing\\n'); sys.stdout.flush(); time.sleep(0.5)")
+    assert rank.process.stdout is not None and rank.process.stdout.readline() == "importing\n"
+    by_another(rank.process.pid, signal.SIGUSR2)
+    assert rank.end() == (0, "asked\n")
+
+
+def test_work_that_may_stop_anywhere_dies_of_a_signal_that_waited(ranks: list[Rank]) -> None:
+    rank = start(ranks, before="stop_request.hold_signals(); os.kill(os.getpid(), 10); stop_request.release_signals()")
+    assert rank.end() == (-signal.SIGUSR1, "")
