@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftcore.spec.errors import ClusterError, Problem
 from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.backends.base import LOOPBACK
 from launcher.hostfile import same_machine_warnings
@@ -24,6 +25,15 @@ class Approach:
     master_port: int | None
     """Its port; None: a free one is found when the ranks are started."""
     warnings: tuple[str, ...] = ()
+
+
+class UnfitHostsError(ClusterError):
+    """Hosts on which no rank could be started."""
+
+    def __init__(self, problems: tuple[Problem, ...], hosts: set[str]) -> None:
+        super().__init__(problems)
+        self.hosts = hosts
+        """Their names."""
 
 
 def approach_hosts(resolved: ResolvedSpec, folder: Path, *, launcher: str = "", starts: bool = True) -> Approach:
@@ -53,7 +63,11 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, launcher: str = "", 
         progress=_tell,
     )
     report = check(hosts, options)
-    report.require_fit()
+    if not report.is_fit:
+        try:
+            report.require_fit()
+        except ClusterError as error:
+            raise UnfitHostsError(error.problems, {finding.host for finding in report.errors if finding.host}) from error
     # Without orders a supervisor can't say which port is free on its host.
     port = cluster.master_port or (report.master_port if launcher_needs_port(reach) else None)
     return Approach(reach=reach, master_addr=report.master_addr, master_port=port, warnings=warnings + report.notes())

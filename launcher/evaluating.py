@@ -15,14 +15,14 @@ from ftcore.spec.errors import CheckpointError
 from ftcore.spec.evaluation import EvaluationDir, EvaluationRequest
 from ftcore.spec.run_dir import RunDir
 from launcher.approach import Approach
+from launcher.attempts import describe
 from launcher.backends.base import Launch
 from launcher.backends.hosts import run_launch
 from launcher.backends.steps import Steps
 from launcher.children import stop_signals
 from launcher.ds_config import render_ds_config
 from launcher.environment import launch_environment
-from launcher.hostfile import render_hostfile
-from launcher.launching import describe, node_scripts
+from launcher.folder_files import host_files
 from launcher.progress import Progress
 from launcher.run_folder import locked, make_named_folder, make_timed_folder, next_attempt, require_unused, short_model_name, shown, write_files
 
@@ -42,9 +42,8 @@ def run_evaluation(folder: RunDir, request: EvaluationRequest, variables: Mappin
         require_unused(folder)
         write_files(
             {
-                folder.hostfile: render_hostfile(resolved.hosts),
                 folder.ds_config: inference_config(render_ds_config(resolved)),
-                **node_scripts(folder, resolved, approach, module="ftcore.evaluate_model"),
+                **host_files(folder, resolved, approach, module="ftcore.evaluate_model"),
                 paths.request: request.to_json(),
             }
         )

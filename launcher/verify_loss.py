@@ -19,11 +19,10 @@ from launcher.backends.steps import Steps
 from launcher.children import StopSignals, stop_signals
 from launcher.ds_config import render_ds_config
 from launcher.environment import launch_environment
-from launcher.hostfile import render_hostfile
-from launcher.launching import node_scripts
+from launcher.folder_files import host_files
 from launcher.progress import Progress
 from launcher.run_folder import locked, make_named_folder, make_timed_folder, require_unused, short_model_name, shown, write_files
-from launcher.verify_loss_request import Check, first_slots, resolve_split
+from launcher.verify_loss_request import Check, resolve_split
 
 VERIFICATIONS = "verifications"
 """Folder for checks that nobody named."""
@@ -97,12 +96,11 @@ def _prepare(running: _Running) -> None:
 def _run_leg(running: _Running, attempt: int, leg: Leg) -> None:
     """Trains the parts of one leg on one set of ranks."""
     resolved = running.check.resolved
-    hosts = first_slots(resolved.hosts, leg.world_size)
     for part in leg.parts:
         _write_run(running, part)
     split = running.request.split(leg.parts[0].split)
     mine, approach = resolve_split(resolved, split, running.request.updates, goes_on=_goes_on(running, leg.parts[0])), running.approach
-    write_files({running.folder.hostfile: render_hostfile(hosts), **node_scripts(running.folder, mine, approach, module="ftcore.verify_ranks")})
+    write_files(host_files(running.folder, mine, approach, module="ftcore.verify_ranks"))
     launch = Launch(
         run_dir=running.folder,
         resolved=mine,

@@ -13,7 +13,7 @@ import click
 from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 if TYPE_CHECKING:
-    from launcher.launching import Manner
+    from launcher.attempts import Manner
     from launcher.spec_source import Options
 
 
@@ -72,8 +72,8 @@ command = LaunchCommand(
 
 def run(given: LaunchOptions) -> None:
     """Launches. Raises the FtError of what went wrong."""
+    from launcher.attempts import Manner
     from launcher.environment import read_env_file
-    from launcher.launching import Manner
 
     odd = next((text for text in given.assignments if "=" not in text), None)
     if odd is not None:

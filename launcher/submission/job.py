@@ -12,11 +12,12 @@ from typing import Protocol
 
 from ftcore.spec.errors import PREEMPTED, CheckpointError, ClusterError, FtError
 from ftcore.spec.run_dir import RunDir, write_atomic
+from launcher.attempts import Manner
 from launcher.cli import print_error
 from launcher.environment import read_env_file
 from launcher.hostfile import render_hostfile
 from launcher.inspect.events import ended_well
-from launcher.launching import Manner, start_again
+from launcher.launching import start_again
 from launcher.resuming import resolve_again
 from launcher.run_change import change_run, kept_path
 from launcher.run_folder import find_run, locked, next_attempt, shown

@@ -14,7 +14,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 from launcher import run_change
 from launcher.ds_config import render_ds_config
-from launcher.launching import remove_other_scripts
+from launcher.folder_files import remove_other_scripts
 from launcher.resolve import read_and_resolve
 from launcher.resuming import changes, resolve_again
 from launcher.run_change import change_run, kept_path, settled_record, tell_change

@@ -1,0 +1,170 @@
+"""The attempts of one launch: the first, and after the failure of a host or a connection as many more as the spec allows, each from the newest checkpoint."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ftcore.spec.errors import ClusterError, FtError
+from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.run_dir import RunDir
+from launcher.approach import Approach, UnfitHostsError, approach_hosts
+from launcher.backends.base import Launch
+from launcher.backends.hosts import run_launch
+from launcher.children import stop_signals
+from launcher.environment import launch_environment
+from launcher.events_file import append_event
+from launcher.failure import RunFailedError, RunStoppedError, resume_advice
+from launcher.folder_files import write_host_files
+from launcher.progress import Progress
+from launcher.resuming import resolve_again
+from launcher.run_change import change_run, tell_change
+from launcher.run_folder import next_attempt, shown
+from launcher.spec_source import Options
+
+PAUSES_S = (2.0, 10.0, 30.0)
+"""Before each restart; the last one counts for all that follow."""
+RETURN_LIMIT_S = 300.0
+"""How long a restart waits for a host that was lost, where the run does not go on without it."""
+LOOK_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a run is launched, apart from what it computes."""
+
+    dry_run: bool
+    """Write the folder and the plan, start no rank."""
+    exports: bool
+    """Write RUN/model at the end."""
+    variables: Mapping[str, str]
+    """For the run's processes, from --env-file."""
+    launcher: str = ""
+    """How the hosts are reached, in place of what the spec says; empty: as the spec says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A run's folder, locked for this launch."""
+
+    run_dir: RunDir
+    lock_handle: int
+    manner: Manner
+
+
+def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: str = "") -> None:
+    """Runs the run to its end and shows the summary; `told` is added to what is said at the start.
+
+    Raises what ended it: a failure of a machine only when no restart is left, or the hosts don't come back.
+    """
+    progress, run_dir = Progress(sys.stdout), owned.run_dir
+    for restarts in range(resolved.spec.cluster.max_restarts + 1):
+        progress.line(describe(run_dir, resolved) + told)
+        try:
+            text = _attempt(owned, resolved, approach, progress)
+            progress.line(text if not owned.manner.dry_run else _dry_run_text(run_dir))
+            return
+        except RunFailedError as failure:
+            if not failure.is_infrastructure or restarts == resolved.spec.cluster.max_restarts:
+                raise
+            progress.line(f"{failure}\nrestart {restarts + 1} of {resolved.spec.cluster.max_restarts}: {resume_advice(run_dir, 'from the newest checkpoint')}")
+            append_event(run_dir, {"event": "restart", "time": time.time(), "number": restarts + 1, "reason": _first_line(failure)}, next_attempt(run_dir))
+            resolved, approach, told = _stand_again(owned, resolved, restarts, failure, progress)
+
+
+def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress: Progress) -> str:
+    """One attempt, with its beginning and its end in events.jsonl."""
+    run_dir, manner = owned.run_dir, owned.manner
+    python, run, attempt = sys.executable, str(run_dir.path), next_attempt(run_dir)
+    started = Launch(
+        run_dir=run_dir,
+        resolved=resolved,
+        attempt=attempt,
+        environment=launch_environment(manner.variables),
+        lock_handle=owned.lock_handle,
+        prepare=(python, "-m", "ftcore.prepare", run),
+        export=(python, "-m", "ftcore.export", run, "--to", str(run_dir.model)) if manner.exports else None,
+        trains=not manner.dry_run,
+        variables=manner.variables,
+        reach=approach.reach,
+        master_addr=approach.master_addr,
+        master_port=approach.master_port,
+    )
+    if manner.dry_run:
+        return run_launch(started, progress)
+    hosts = [host.name for host in resolved.hosts]
+    begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname()}
+    append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
+    status, reason = 1, "a bug"
+    try:
+        text = run_launch(started, progress)
+        status, reason = 0, "done"
+        return text
+    except FtError as error:
+        status, reason = error.exit_status, _first_line(error)
+        raise
+    finally:
+        append_event(run_dir, {"event": "launch_ended", "time": time.time(), "status": status, "reason": reason}, attempt)
+
+
+def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: RunFailedError, progress: Progress) -> tuple[ResolvedSpec, Approach, str]:
+    """Waits until hosts are fit, and says which the next attempt runs on. Raises `failure` when they don't come back, RunStoppedError after a signal."""
+    run_dir, manner, cluster = owned.run_dir, owned.manner, resolved.spec.cluster
+    give_up = time.monotonic() + RETURN_LIMIT_S
+    _pause(PAUSES_S[min(restarts, len(PAUSES_S) - 1)], run_dir)
+    while True:
+        try:
+            return resolved, approach_hosts(resolved, run_dir.path, launcher=manner.launcher), ""
+        except UnfitHostsError as unfit:
+            left = tuple(host for host in resolved.hosts if host.name not in unfit.hosts)
+            if cluster.elastic and left and len(left) < len(resolved.hosts):
+                progress.line(f"going on without {', '.join(sorted(unfit.hosts))}")
+                return _shrink(owned, resolved, left)
+            if time.monotonic() > give_up:
+                raise failure from unfit
+            progress.line(f"waiting for the hosts: {_first_line(unfit)}")
+        except ClusterError as error:
+            raise failure from error
+        _pause(LOOK_AGAIN_S, run_dir)
+
+
+def _shrink(owned: Owned, resolved: ResolvedSpec, left: tuple[Host, ...]) -> tuple[ResolvedSpec, Approach, str]:
+    """The run on the hosts that are left; its folder says so. Raises SpecError or ClusterError when it can't be trained there."""
+    run_dir = owned.run_dir
+    gone = "@".join(host.name for host in resolved.hosts if host not in left)
+    after = resolve_again(resolved, Options(exclude=gone), next_attempt(run_dir))
+    approach = approach_hosts(after, run_dir.path, launcher=owned.manner.launcher)
+    change_run(run_dir, resolved, after)
+    write_host_files(run_dir, after, approach)
+    return after, approach, tell_change(run_dir, after)
+
+
+def _pause(seconds: float, run_dir: RunDir) -> None:
+    """Waits; raises RunStoppedError as soon as a signal asks for an end."""
+    with stop_signals() as stop:
+        end = time.monotonic() + seconds
+        while not stop.requested and (left := end - time.monotonic()) > 0:
+            select.select([stop.handle], [], [], left)
+            stop.drain()
+        if stop.requested:
+            raise RunStoppedError(stop.requested, resume_advice(run_dir, f"ftlaunch --resume {shown(run_dir.path)}"))
+
+
+def describe(folder: RunDir, resolved: ResolvedSpec, kind: str = "run folder") -> str:
+    """What is about to run, in a few lines; `kind` is what the folder is called."""
+    hosts = ", ".join(f"{host.name}: {host.slots}" for host in resolved.hosts)
+    return f"{kind}: {shown(folder.path)}\nworld size: {resolved.world_size} ({hosts}), ZeRO stage {resolved.spec.zero.stage}"
+
+
+def _dry_run_text(run_dir: RunDir) -> str:
+    plan = run_dir.plan_txt.read_text(encoding="utf-8") if run_dir.plan_txt.is_file() else ""
+    return f"{plan}dry run: no rank was started; `ftlaunch --resume {shown(run_dir.path)}` starts the run as it stands"
+
+
+def _first_line(error: FtError) -> str:
+    return str(error).partition("\n")[0]
