@@ -22,7 +22,7 @@ def main(run_dir: RunDir) -> None:
     """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json. Raises FtError as its parts do."""
     from ftcore.batch.plan import make_plan
 
-    stop_request.release_signals()
+    stop_request.stop_anywhere()
     resolved = load_resolved(run_dir.resolved)
     prepared = prepare(resolved)
     write_atomic(run_dir.prepared, prepared.to_json())

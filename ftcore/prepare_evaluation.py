@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 def main(folder: RunDir) -> None:
     """Writes prepared.json and questions/ of a folder that holds request.json. Raises FtError as its parts do."""
-    stop_request.release_signals()
+    stop_request.stop_anywhere()
     paths = EvaluationDir(folder.path)
     request = load_request(paths.request)
     spec, cache_dir = request.resolved.spec, Path(request.resolved.cache_dir)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ftcore.out_of_memory import describe_out_of_memory
-from ftcore.spec.errors import CheckpointError, FtError, PreemptedError
+from ftcore.spec.errors import PREEMPTED, CheckpointError, FtError, PreemptedError, StopSignalError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.lost_peer import names_a_lost_peer
 from ftcore.spec.run_dir import RunDir, write_atomic
@@ -42,8 +42,8 @@ def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
     status = 0
     try:
         main(run_dir)
-    except PreemptedError as stopped:
-        status = stopped.exit_status
+    except (PreemptedError, StopSignalError) as stopped:
+        status = PREEMPTED
         with contextlib.suppress(OSError):
             sys.stdout.write(f"{stopped}\n")
     except BaseException as error:  # noqa: BLE001  whatever it was, the launcher must hear of it

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 
+from ftcore.spec.errors import StopSignalError
 from ftcore.spec.events import emit_ready
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -36,9 +37,18 @@ def hold_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
-def release_signals() -> None:
-    """Each of the signals ends the process again, one that has waited at once: for work that may stop anywhere."""
+def stop_anywhere() -> None:
+    """Each of the signals, one that has waited at once, raises StopSignalError in the main thread: for work that may stop anywhere and tidies up."""
+    for signum in STOP_SIGNALS:
+        signal.signal(signum, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _stop(signum: int, _: object) -> None:
+    for each in STOP_SIGNALS:
+        # Another one must not break off the tidying up.
+        signal.signal(each, signal.SIG_IGN)
+    raise StopSignalError(f"stopped by {signal.Signals(signum).name}, as it was asked to")
 
 
 def take_signals(on_request: Callable[[], None] | None = None) -> StopRequest:

@@ -96,9 +96,11 @@ class PreemptedError(FtError):
     exit_status = PREEMPTED
 
 
-_KINDS = {
-    kind.__name__: kind for kind in (FtError, SpecError, ClusterError, DataError, CheckpointError, TrainingError, DoesNotFitError, PreemptedError)
-}
+class StopSignalError(BaseException):
+    """A signal asked work to stop that may stop anywhere: raised wherever the main thread is. No Exception, which somebody might catch and try again."""
+
+
+_KINDS = {kind.__name__: kind for kind in (FtError, SpecError, ClusterError, DataError, CheckpointError, TrainingError, DoesNotFitError, PreemptedError)}
 
 
 def error_from_dict(data: dict[str, Any]) -> FtError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.spec.errors import PREEMPTED
 from ftcore.spec.events import EVENTS_FD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,6 +110,38 @@ def test_a_signal_during_imports_is_not_lost(ranks: list[Rank]) -> None:
     assert rank.end() == (0, "asked\n")
 
 
-def test_work_that_may_stop_anywhere_dies_of_a_signal_that_waited(ranks: list[Rank]) -> None:
-    rank = start(ranks, before="stop_request.hold_signals(); os.kill(os.getpid(), 10); stop_request.release_signals()")
-    assert rank.end() == (-signal.SIGUSR1, "")
+PREPARING = """
+import os, sys, time
+from pathlib import Path
+from ftcore import stop_request
+from ftcore.data.lock import new_folder
+from ftcore.process import run_main
+from ftcore.spec.run_dir import RunDir
+
+def main(run_dir):
+    {before}
+    stop_request.stop_anywhere()
+    with new_folder(run_dir.path / "made") as folder:
+        (folder / "file").touch()
+        print("making", flush=True)
+        time.sleep(60)
+
+run_main(main, RunDir(Path(sys.argv[1] if len(sys.argv) > 1 else os.environ["FOLDER"])))
+"""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_work_that_may_stop_anywhere_tidies_up(waits: bool, ranks: list[Rank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that came while they were blocked counts; more of them do not break off the tidying."""
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    rank = Rank(PREPARING.format(before=f"os.kill(os.getpid(), {int(signal.SIGUSR1)})" if waits else "pass"), blocked=waits)
+    ranks.append(rank)
+    assert rank.process.stdout is not None
+    if not waits:
+        assert rank.process.stdout.readline() == "making\n"
+        for signum in (signal.SIGTERM, signal.SIGUSR2, signal.SIGTERM):
+            rank.process.send_signal(signum)
+    status, out = rank.end()
+    assert status == PREEMPTED and ("SIGUSR1" if waits else "stopped by SIG") in out
+    # Nothing but what a rank without a failure leaves: no half-made folder, no error.
+    assert not list(tmp_path.iterdir()) and rank.events.read() == ""
