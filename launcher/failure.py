@@ -72,7 +72,7 @@ class Failure:
 def first_rank_failure(record: Record, run_dir: RunDir, attempt: int) -> Failure | None:
     """The failure that the others follow from: the earliest one that is more than a lost connection. None when no rank failed by itself."""
     said = {event["rank"]: event for event in reversed(record.errors) if event.get("rank") is not None}
-    exits = {event["rank"]: event for event in record.rank_exits if event["status"] != 0}
+    exits = {event["rank"]: event for event in record.rank_exits if event["status"] not in (0, PREEMPTED)}
     failures = []
     for rank in sorted(said.keys() | exits.keys()):
         error, exited = said.get(rank), exits.get(rank)
