@@ -8,6 +8,7 @@ from ftcore.spec.events import ATTEMPT
 from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
 from launcher.backends.channel import Line
+from launcher.environment import import_root
 from launcher.forwarding import Forwarded, forwarded, host_environment
 from launcher.node_channel import Message
 from launcher.processes import LAUNCH_ID
@@ -71,6 +72,10 @@ def _header(launch: Launch, host: Host) -> Message:
     variables = host_environment(inherited, cluster.environment, launch.variables, host)
     # Processes of this machine inherit them, and the script adds to them.
     passed = {name: launch.environment[name] for name in PASSED_BY_US if is_remote and name in launch.environment}
+    given, root = variables.get("PYTHONPATH", ""), import_root()
+    if root and given and given != launch.environment.get("PYTHONPATH"):
+        # The user's is kept, behind the folder of this code.
+        passed["PYTHONPATH"] = f"{root}:{given}"
     return {
         "environment": {**variables, **passed},
         "attempt": launch.attempt,
