@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from launcher.children import Event
@@ -13,6 +15,7 @@ PLAIN_INTERVAL_S = 5.0
 """Least time between two progress lines when the output is no terminal."""
 TTY_INTERVAL_S = 0.1
 """Least time between two rewrites of the line."""
+_REWRITE = "\r\x1b[K"
 
 
 class Progress:
@@ -26,6 +29,9 @@ class Progress:
         self._shown_at: float | None = None
         self._pending = ""
         """A progress line that came too soon after the one before."""
+        self._is_patient = True
+        self._held: list[str] = []
+        """Text that the output did not take yet."""
         self._line_open = False
         """Whether the terminal's current line is a progress line."""
         self._stage = ""
@@ -90,15 +96,37 @@ class Progress:
             self._write(text + "\n")
             return
         width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\x1b[K{text[:width]}")
+        self._write(f"{_REWRITE}{text[:width]}")
         self._line_open = True
+
+    @contextlib.contextmanager
+    def never_waiting(self) -> Iterator[None]:
+        """While active, a terminal or pipe that takes nothing (Ctrl-S, a pager) holds nobody up: lines that stay are written later."""
+        self._is_patient = False
+        try:
+            yield
+        finally:
+            self._is_patient = True
+            self._write("")
 
     def _write(self, text: str) -> None:
         try:
-            self._stream.write(text)
+            if not self._is_patient and not self._takes_text():
+                # A line that would be rewritten anyway is left out.
+                self._held += [] if text.startswith(_REWRITE) else [text]
+                return
+            held, self._held = "".join(self._held), []
+            self._stream.write(held + text)
             self._stream.flush()
         except (OSError, ValueError):
             return
+
+    def _takes_text(self) -> bool:
+        try:
+            return bool(select.select([], [self._stream], [], 0)[1])
+        except (OSError, ValueError, TypeError):
+            # It has no descriptor, or one that can't be asked.
+            return True
 
 
 def update_line(event: Event, left_s: float | None) -> str:

@@ -80,12 +80,7 @@ def _is_own_address(address: str) -> bool:
 
 
 def check_local_launch(hosts: tuple[Host, ...], accelerators: int) -> None:
-    """Raises ClusterError unless the hosts are one line that is this machine, with no more slots than its accelerators (0: it has none, any will do)."""
-    remote = [host for host in hosts if not is_local(host)]
-    if remote:
-        names = ", ".join(f"{host.user}@{host.name}" if host.user else host.name for host in remote)
-        fix = "use a hostfile with this machine alone (hostfiles/local), or --dry-run to write the run folder and its node scripts"
-        raise ClusterError(f"launching on remote hosts is not there yet: {names}", where="cluster.hosts", fix=fix)
+    """Hosts that are all this machine. Raises ClusterError unless they are one line, with no more slots than its accelerators (0: it has none, any will do)."""
     if len(hosts) > 1:
         names = ", ".join(host.name for host in hosts)
         total = sum(host.slots for host in hosts)

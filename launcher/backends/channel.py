@@ -55,21 +55,26 @@ class HostChannel:
         """Why the channel was given up; empty: it was not."""
         with open_log(line.log) as log, starting(f"the ranks on {line.host.name}"):
             self._log_begins = os.fstat(log.fileno()).st_size
-            self.process = subprocess.Popen(
-                line.argv,
-                env=dict(line.environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=line.keep_open,
-                preexec_fn=child_setup(signal.SIGKILL if line.is_remote else 0),  # noqa: PLW1509  this process has one thread
-            )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._orders = LineWriter(os.dup(self.process.stdin.fileno()))
-        self.reader = LineReader(os.dup(self.process.stdout.fileno()))
-        self.process.stdin.close()
-        self.process.stdout.close()
+            (orders_there, orders), (events, events_there) = os.pipe(), os.pipe()
+            try:
+                self.process = subprocess.Popen(
+                    line.argv,
+                    env=dict(line.environment),
+                    stdin=orders_there,
+                    stdout=events_there,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=line.keep_open,
+                    preexec_fn=child_setup(signal.SIGKILL if line.is_remote else 0),  # noqa: PLW1509  this process has one thread
+                )
+            except BaseException:
+                os.close(orders)
+                os.close(events)
+                raise
+            finally:
+                os.close(orders_there)
+                os.close(events_there)
+        self._orders, self.reader = LineWriter(orders), LineReader(events)
 
     @property
     def name(self) -> str:

@@ -56,7 +56,8 @@ class Steps:
         rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, stall_timeout=cluster.stall_timeout, preempt_grace=cluster.preempt_grace)
         group = HostGroup(host_lines(launch), headers(launch), rules, on_event=self._on_event)
         try:
-            ending = group.run(self._stop, self._on_stop)
+            with self._progress.never_waiting():
+                ending = group.run(self._stop, self._on_stop)
         finally:
             sweep(launch.environment[LAUNCH_ID])
         self._conclude(ending, launch)

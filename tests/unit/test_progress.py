@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 
@@ -107,3 +108,24 @@ def test_summary_of_several_sets_and_of_skipped_updates() -> None:
 def test_what_is_not_finite_is_shown_as_it_is() -> None:
     """C11: a NaN is never replaced by a number or hidden."""
     assert [number(value, ".4f") for value in ("nan", "inf", 1.0, None, "x")] == ["nan", "inf", "1.0000", "-", "-"]
+
+
+def test_an_output_that_takes_nothing_holds_nobody_up() -> None:
+    """As a terminal after Ctrl-S, or a pager: what stays is written once it takes text again."""
+    read_handle, write_handle = os.pipe()
+    with open(write_handle, "w", encoding="utf-8") as stream, open(read_handle, "rb", buffering=0) as reader:
+        os.set_blocking(write_handle, False)
+        filler = b"x" * 4096
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(write_handle, filler)
+        os.set_blocking(write_handle, True)
+        progress = Progress(stream)
+        with progress.never_waiting():
+            for number in range(2000):
+                progress.line(f"line {number}")
+            os.set_blocking(read_handle, False)
+            while reader.read(65536):
+                pass
+            progress.line("the last")
+        assert (reader.read(65536) or b"").decode().splitlines()[-2:] == ["line 1999", "the last"]

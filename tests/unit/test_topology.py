@@ -55,12 +55,6 @@ def test_another_user_of_this_machine_is_reached_by_ssh() -> None:
     assert not is_local(Host(name="localhost", slots=1, user="somebody-else"))
 
 
-def test_remote_hosts_are_refused_by_name() -> None:
-    with pytest.raises(ClusterError, match="not there yet: node1, trainer@node2") as caught:
-        check_local_launch((Host(name="node1", slots=4), Host(name="localhost", slots=1), Host(name="node2", slots=4, user="trainer")), 0)
-    assert caught.value.exit_status == 3 and "--dry-run" in caught.value.problems[0].fix
-
-
 def test_one_machine_twice_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"localhost, 127\.0\.0\.1 are all this machine") as caught:
         check_local_launch((Host(name="localhost", slots=2), Host(name="127.0.0.1", slots=1)), 0)
