@@ -60,7 +60,7 @@ command = DoctorCommand(
         set_option(),
         click.Option(["--launcher"], type=_LAUNCHERS, help="What will start the ranks; srun inside a Slurm job alone. Default: ssh."),
         click.Option(["--master-addr"], metavar="HOST", help="Address where the ranks shall meet. Default: found on the first host."),
-        click.Option(["--master-port"], type=click.IntRange(1, 65535), help="Its port. Default: a free one."),
+        click.Option(["--master-port"], type=click.IntRange(1024, 65535), help="Its port. Default: a free one."),
         click.Option(["--interface"], metavar="NAME", help="Network interface of NCCL and gloo on every host. Default: found on each."),
         env_file_option(),
         click.Option(["--output", "-o"], type=FOLDER, help="The run's folder, as it will be given to launch. Default: below ./runs."),

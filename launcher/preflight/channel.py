@@ -45,7 +45,8 @@ class Probe:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._errors = threading.Thread(target=self._read_errors, daemon=True)
         self._feeder = threading.Thread(target=self._write, args=(program,), daemon=True)
-        for thread in (self._reader, self._errors, self._feeder):
+        # The reader waits for the one of stderr: it begins last.
+        for thread in (self._errors, self._feeder, self._reader):
             thread.start()
 
     def ask(self, order: Mapping[str, Any]) -> int:
@@ -96,10 +97,21 @@ class Probe:
                 self._take(line)
                 self._changed.notify_all()
         self._errors.join(_END_LIMIT_S)
-        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        status = self._wait()
         with self._changed:
-            self.status = _return_code(ended)
+            self.status = status
             self._changed.notify_all()
+
+    def _wait(self) -> int:
+        """The return code, as subprocess has it: -N for a signal N. Leaves the process to be waited for, so that its number stays its own."""
+        try:
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            # `end` was quicker.
+            ended = None
+        if ended is None:
+            return self._process.returncode or 0
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def _take(self, line: str) -> None:
         answer = _parsed(line)
@@ -163,10 +175,3 @@ def _parsed(line: str) -> Answer | None:
     except ValueError:
         return None
     return answer if isinstance(answer, dict) and isinstance(answer.get("id"), int) else None
-
-
-def _return_code(ended: os.waitid_result | None) -> int:
-    """As subprocess has it: -N for a signal N."""
-    if ended is None:
-        return 1
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status

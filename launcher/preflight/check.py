@@ -191,7 +191,8 @@ class _Session:
                 self._options.progress(f"asking {count} host{'s' if count > 1 else ''}: {answered} answered")
 
         orders = {place: self._facts_order(host) for place, host in enumerate(self._hosts)}
-        self._facts = {place: answer for place, answer in self._probes.ask(orders, FACTS_LIMIT_S, tell).items() if "late" in answer}
+        answers = self._probes.ask(orders, FACTS_LIMIT_S, tell)
+        self._facts = {place: {key: answer[key] for key in answer if key != "id"} for place, answer in answers.items() if "late" in answer}
         waited_s = time.monotonic() - begun
         for place, (name, probe) in enumerate(zip(self._names, self._probes.probes, strict=True)):
             if probe.noise and place in self._facts:

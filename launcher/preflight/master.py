@@ -80,8 +80,8 @@ def interface_findings(host: str, interface: str, own: Mapping[str, Sequence[str
         has = ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in own.items())
         what = f"{host} has no interface {interface} with an address; it has {has}"
         yield error(host, "interface", what, "name one of these (interface=NAME behind the host's slots)")
-    elif all(_is_link_local(address) for address in own[interface]):
-        yield error(host, "interface", f"{host}: its interface {interface} has no address that others can use", f"give {interface} an address, or name another")
+    elif not any(map(is_outward, own[interface])):
+        yield error(host, "interface", f"{host}: its interface {interface} has no address that others can use", f"name another, or give {interface} an address")
 
 
 def given_master_findings(host: str, master: Master, own: Mapping[str, Sequence[str]], routes: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
@@ -96,7 +96,7 @@ def given_master_findings(host: str, master: Master, own: Mapping[str, Sequence[
         stands = "" if addresses == [master.address] else f" ({', '.join(addresses)} on {name})"
         if not addresses:
             what = f"{name}: the master address {master.address} is unknown there"
-            yield error(name, "master", what, "give an IP address (--master_addr), or make the name known on every host")
+            yield error(name, "master", what, "give an IP address (--master-addr), or make the name known on every host")
         elif not any(map(is_outward, addresses)):
             # On the first host itself a name may well stand for loopback.
             if name != host:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,6 @@ ALL_PAIRS = 8
 """Hosts up to which each tries each other; beyond, the next one in a ring and the first."""
 ANY_PORT = 9
 """For looking at routes: nothing is sent."""
-
-_PORT_REASONS = {errno.EADDRINUSE: "is in use there", errno.EACCES: "is for root alone there"}
 
 Answers = dict[int, dict[str, Any]]
 Ask = Callable[[dict[int, dict[str, Any]], float], Answers]
@@ -62,7 +60,7 @@ def run_trial(names: tuple[str, ...], facts: Mapping[int, Mapping[str, Any]], wi
     for place in facts:
         trial.findings += interface_findings(names[place], wish.interfaces[place], own[place])
     if not trial.master.address:
-        fix = "give the first host an address on a network that the others share, or name one (--master_addr, --interface)"
+        fix = "give the first host an address on a network that the others share, or name one (--master-addr, --interface)"
         trial.findings.append(error(names[0], "master", f"{names[0]}, the first host, has no address that the others could reach", fix))
         return trial
     address = _address_there(trial, names, own[0], facts, ask)
@@ -75,7 +73,8 @@ def run_trial(names: tuple[str, ...], facts: Mapping[int, Mapping[str, Any]], wi
     answers = ask({place: {"do": "connect", "targets": those} for place, those in targets.items() if those}, 7.0)
     for place, those in targets.items():
         _take_results(trial, names, place, those, answers.get(place, {}))
-    trial.findings += connection_findings(trial.connections, {names[place]: wish.interfaces[place] for place in facts})
+    elsewhere = {names[place]: _other_interfaces(own[place], trial.addresses.get(place, "")) for place in facts}
+    trial.findings += connection_findings(trial.connections, {names[place]: wish.interfaces[place] for place in facts}, elsewhere)
     return trial
 
 
@@ -125,11 +124,11 @@ def _listen_findings(trial: Trial, names: tuple[str, ...], listening: Answers, w
         if "error" not in answer:
             if trial.interfaces[place] == "lo":
                 what = f"{names[place]} reaches {names[0]} ({trial.master.address}) by loopback: it takes itself for it"
-                fix = "name the interface of their network (--interface), or an address (--master_addr)"
+                fix = "name the interface of their network (--interface), or an address (--master-addr)"
                 trial.findings.append(error(names[place], "interface", what, fix))
-        elif place == 0 and answer.get("errno") in _PORT_REASONS:
-            what = f"{names[0]}: the master port {wish.master_port} {_PORT_REASONS[answer['errno']]}"
-            trial.findings.append(error(names[0], "port", what, "give another one above 1023 (--master_port), or none: then a free one is found"))
+        elif place == 0 and answer.get("errno") == errno.EADDRINUSE:
+            what = f"{names[0]}: the master port {wish.master_port} is in use there"
+            trial.findings.append(error(names[0], "port", what, "give another one (--master-port), or none: then a free one is found"))
         else:
             what = f"{names[place]} can't listen for connections: {answer['error']}"
             fix = "name the interface of the hosts' network (--interface, or interface= in the hostfile)"
@@ -172,8 +171,13 @@ def _take_results(trial: Trial, names: tuple[str, ...], place: int, targets: lis
         )
 
 
-def connection_findings(connections: list[Connection], interfaces: Mapping[str, str]) -> list[Finding]:
-    """One finding for all that a host can't reach for one reason; `interfaces` are those asked for, by host."""
+def _other_interfaces(own: Mapping[str, Sequence[str]], tried: str) -> list[str]:
+    """Interfaces of a host, with an address each, that might have been used instead of the one that has `tried`."""
+    return [f"{name} ({next(filter(is_outward, addresses))})" for name, addresses in own.items() if tried not in addresses and any(map(is_outward, addresses))]
+
+
+def connection_findings(connections: list[Connection], interfaces: Mapping[str, str], elsewhere: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """One finding for all that a host can't reach for one reason; by host, `interfaces` are those asked for, and `elsewhere` what else it has."""
     failed: dict[tuple[str, str, str], list[Connection]] = {}
     findings = []
     for each in connections:
@@ -185,6 +189,8 @@ def connection_findings(connections: list[Connection], interfaces: Mapping[str, 
     for (origin, interface, reason), those in failed.items():
         ends = ", ".join(f"{each.target} at {each.address} port {each.port}" for each in those)
         by = f" by {interface}" if interface else ""
-        fix = "let the hosts reach each other on all TCP ports (gloo and NCCL choose theirs), or name the interface of a network that does (--interface)"
+        others = [f"{each.target} also has {', '.join(elsewhere[each.target])}" for each in those[:1] if elsewhere.get(each.target)]
+        also = f": {others[0]}" if others else ""
+        fix = f"let the hosts reach each other on all TCP ports (gloo and NCCL choose theirs), or use another network (--interface NAME){also}"
         findings.append(error(origin, "connection", f"{origin} can't connect{by} to {ends}: {reason}", fix))
     return findings

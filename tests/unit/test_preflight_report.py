@@ -90,7 +90,8 @@ def test_failed_connections_are_told_together() -> None:
         return Connection(origin="alpha", target=target, address=f"10.0.0.{len(target)}", port=7, is_master=False, interface=interface, error=reason)
 
     tries = [tried("beta", "no answer in 5 s"), tried("gamma", "no answer in 5 s"), tried("d", ""), tried("e", "", "eth9")]
-    found = connection_findings(tries, {"alpha": "eth0"})
+    found = connection_findings(tries, {"alpha": "eth0"}, {"beta": ["eth1 (10.1.0.2)"], "gamma": []})
+    assert next(each.fix for each in found if each.level == "error").endswith("(--interface NAME): beta also has eth1 (10.1.0.2)")
     assert sorted((each.level, each.what) for each in found) == [
         ("error", "alpha can't connect by eth0 to beta at 10.0.0.4 port 7, gamma at 10.0.0.5 port 7: no answer in 5 s"),
         ("warning", "alpha reaches e (10.0.0.1) by eth9, not by eth0 which it is told to use"),
