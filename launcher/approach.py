@@ -50,10 +50,11 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, launcher: str = "", 
         return Approach(reach=reach, master_addr=cluster.master_addr or LOOPBACK, master_port=cluster.master_port, warnings=warnings)
     if not starts:
         return Approach(reach=reach, master_addr=cluster.master_addr or by_name(hosts), master_port=cluster.master_port, warnings=warnings)
-    from launcher.preflight.check import CheckOptions, check
+    from launcher.preflight.check import CheckOptions, check, probe_transport
 
     options = CheckOptions(
-        transport=reach.argv,
+        transport=probe_transport(reach.launcher, reach.ssh),
+        launcher=reach.launcher,
         run_parent=folder,
         cache=Path(resolved.cache_dir),
         environment=cluster.environment,
