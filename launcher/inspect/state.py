@@ -72,7 +72,9 @@ def judge(seen: Seen) -> Verdict:
     waiting = next((job for job in jobs if job.waits), None)
     if waiting is not None:
         return _waiting(waiting, jobs, launch)
-    if seen.was_cancelled or any(job.state == "CANCELLED" for job in jobs):
+    # A job that fails takes the rest of its chain out of the queue.
+    has_failed = any(job.state in _BAD_ENDS for job in jobs) or (launch is not None and launch.status not in (None, PREEMPTED))
+    if seen.was_cancelled or (any(job.state == "CANCELLED" for job in jobs) and not has_failed):
         return Verdict(state=State.STOPPED, why="cancelled")
     return _ended(seen)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.cluster import SchedulerSection
+from ftcore.spec.errors import SpecError
 from launcher.slurm_time import parse_slurm_time, render_slurm_time
 from launcher.submission.scheduler_rules import asks_for
 
@@ -33,7 +34,7 @@ class JobContext:
 
 
 def render_job_script(context: JobContext) -> str:
-    """A script for `sbatch`, called in the run's folder."""
+    """A script for `sbatch`. The run's folder is one that `check_folder` takes."""
     scheduler = context.scheduler
     options = [
         f"--job-name={job_name(context.run_dir)}",
@@ -46,15 +47,14 @@ def render_job_script(context: JobContext) -> str:
         f"--signal=B:{scheduler.signal}@{scheduler.signal_lead}",
         "--requeue",
         "--open-mode=append",
-        "--output=logs/slurm-%j.out",
+        # Slurm would look for its `%j` in the folder's name as well.
+        f"--output={str(context.run_dir).replace('%', '%%')}/logs/slurm-%j.out",
         *scheduler.sbatch_args,
     ]
     root = shlex.quote(context.import_root)
     pythonpath = f'export PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}"\n' if context.import_root else ""
     return (
-        "#!/bin/bash\n"
-        + "".join(f"#SBATCH {sbatch_quote(option)}\n" for option in options)
-        + "# Written by ftlaunch. By hand: `sbatch job.sbatch` in this folder.\n"
+        "#!/bin/bash\n" + "".join(f"#SBATCH {sbatch_quote(option)}\n" for option in options) + "# Written by ftlaunch. By hand: `sbatch job.sbatch`.\n"
         # Python takes the signal as soon as it runs; before that it must not end the job.
         f"trap '' {scheduler.signal}\n"
         f"cd {shlex.quote(str(context.launch_dir))} || exit 3\n"
@@ -65,6 +65,14 @@ def render_job_script(context: JobContext) -> str:
         # The signal goes to the script's own process, which a shell would keep for itself.
         + f"exec {shlex.quote(context.python)} -m {JOB_MODULE} {shlex.quote(str(context.run_dir))}\n"
     )
+
+
+def check_folder(run_dir: Path) -> None:
+    """Raises SpecError when Slurm could not name a log in this folder: it reads a backslash in its own way, and options end with their line."""
+    odd = sorted({letter for letter in str(run_dir) if letter == "\\" or ord(letter) < ord(" ")})
+    if odd:
+        letters = ", ".join(ascii(letter) for letter in odd)
+        raise SpecError(f"{str(run_dir)!a} holds {letters}, which Slurm can't have in a log's name", where="-o", fix="choose a folder without it")
 
 
 def sbatch_quote(option: str) -> str:

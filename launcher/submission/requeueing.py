@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ftcore.spec.cluster import SchedulerSection
-from ftcore.spec.errors import PREEMPTED, ClusterError
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, ClusterError
+from launcher.processes import PREEMPTING
 from launcher.submission.slurm import JobState
 
 _ENDED_BY_SLURM = re.compile(r"\*\*\* JOB (?P<job>[0-9]+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<reason>[A-Za-z ]+?))? \*\*\*")
+_LATE = frozenset(INTERRUPT_STATUS_BASE + signum for signum in PREEMPTING)
 MOST_DELAY_S = 24 * 3600.0
 
 
@@ -105,6 +107,8 @@ def _passing(ending: Ending) -> str:
     """Why another start may go well; empty when it would fail again."""
     if ending.status == PREEMPTED:
         return "the time limit is near" if ending.cause is Cause.TIME_LIMIT else "preempted"
+    if ending.status in _LATE:
+        return "asked to stop, and ended before it had saved"
     if ending.status == ClusterError.exit_status:
         return "a host was lost or is not fit"
     return "ended by Slurm before a save" if ending.cause in (Cause.TIME_LIMIT, Cause.PREEMPTED) else ""

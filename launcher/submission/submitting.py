@@ -19,7 +19,7 @@ from launcher.environment import import_root
 from launcher.forwarding import forwarded
 from launcher.hostfile import render_hostfile
 from launcher.run_folder import locked, make_default_folder, make_named_folder, next_attempt, shown, write_files
-from launcher.submission.job_script import JobContext, render_job_script
+from launcher.submission.job_script import JobContext, check_folder, render_job_script
 from launcher.submission.record import (
     Submission,
     cancelled_path,
@@ -89,6 +89,7 @@ def script_for(run_dir: Path, scheduler: SchedulerSection, how: How) -> str:
 
 def submit_new(runs: tuple[Run, ...], output: Path | None, how: How) -> list[tuple[RunDir, Submission]]:
     """Makes the folders and submits their jobs. Raises the FtError of the first that is refused, after taking back all the others."""
+    check_folder(output.absolute() if output is not None else Path.cwd())
     done: list[tuple[RunDir, Submission]] = []
     made: list[Path] = []
     try:
@@ -112,6 +113,7 @@ def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
 
     Raises ClusterError while jobs of it are queued or running, CheckpointError when its files were changed or a launch owns the folder.
     """
+    check_folder(run_dir.path)
     with locked(run_dir):
         resolved = load_unchanged(run_dir)
         require_ds_config(run_dir, resolved)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.cluster import SchedulerSection
-from launcher.submission.job_script import JobContext, job_name, render_job_script, sbatch_quote
+from ftcore.spec.errors import SpecError
+from launcher.submission.job_script import JobContext, check_folder, job_name, render_job_script, sbatch_quote
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "job_script"
 SMALL = SchedulerSection(nodes=2, slots_per_node=4, time="2h")
@@ -49,7 +50,7 @@ def test_golden_scripts(name: str) -> None:
 
 
 def test_bash_runs_python_in_its_own_place(tmp_path: Path) -> None:
-    odd = tmp_path / "a $HOME `x` 'q' \"d\" ; %j é\n"
+    odd = tmp_path / "a $HOME `x` 'q' \"d\" ; %j é"
     odd.mkdir()
     shows = odd / "python"
     shows.write_text('#!/bin/bash\ntrap\necho "$$"; pwd\nprintf "%s|" "$PYTHONPATH" "$PYTHONSAFEPATH" "$DS_ACCELERATOR" "$@"\n')
@@ -69,6 +70,17 @@ def test_bash_runs_python_in_its_own_place(tmp_path: Path) -> None:
 def test_options_are_quoted_for_sbatch(value: str) -> None:
     # sbatch joins quoted parts like a shell, but a backslash escapes within any quotes (seen with 22.05): so it stands there twice.
     assert shlex.split(sbatch_quote(value)) == [value.replace("\\", "\\\\")]
+
+
+@pytest.mark.parametrize("folder", ["/runs/a\nb", "/runs/a\\b", "/runs/\x1b"])
+def test_folders_that_slurm_could_not_write_to(folder: str) -> None:
+    with pytest.raises(SpecError, match="which Slurm can't have"):
+        check_folder(Path(folder))
+
+
+def test_folders_that_it_can(tmp_path: Path) -> None:
+    check_folder(tmp_path / "a b 'c' %j é")
+    assert "--output=/runs/100%%/logs/slurm-%j.out\n" in render_job_script(context(SMALL, run_dir="/runs/100%"))
 
 
 @pytest.mark.parametrize(("folder", "name"), [("/runs/a b", "ft-a-b"), ("/runs/lr=1e-5_r=8", "ft-lr=1e-5_r=8"), ("/runs/$(x)\n", "ft-x"), ("/", "ft-run")])

@@ -32,6 +32,8 @@ def test_a_permanent_error_never_requeues(status: int) -> None:
         # H08: also when the limit came before the save was done, and no status tells of it.
         (ending(128 + 15, cause=Cause.TIME_LIMIT), Then.REQUEUE),
         (ending(75, cause=Cause.TIME_LIMIT), Then.REQUEUE),
+        # A save that took longer than preempt_grace: the checkpoint before it is good.
+        (ending(128 + 12), Then.REQUEUE),
         # Slurm has put it back: a second request would count twice.
         (ending(75, cause=Cause.REQUEUED), Then.LEAVE),
         (ending(75, noted=True), Then.LEAVE),
