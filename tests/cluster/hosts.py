@@ -74,7 +74,7 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """Variables that let the launcher and pdsh reach the hosts."""
-        return {"FTLAUNCH_SSH_ARGS": self.ssh_arguments, "PDSH_SSH_ARGS_APPEND": self.ssh_arguments}
+        return {"FTLAUNCH_SSH_ARGS": self.ssh_arguments, "PDSH_RCMD_TYPE": "ssh", "PDSH_SSH_ARGS_APPEND": self.ssh_arguments}
 
     @property
     def network(self) -> int:
@@ -110,9 +110,9 @@ class Cluster:
         found = {pid: command_line(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != init and namespace(pid) == home}
         return {pid: command for pid, command in found.items() if command and not is_daemon(command)}
 
-    def everything(self) -> dict[str, str]:
-        """Host and pid -> command line, of all hosts."""
-        return {f"{name}:{pid}": command for name in self.names for pid, command in self.processes(name).items()}
+    def everything(self) -> list[tuple[str, str]]:
+        """(host, command line) of all that runs on any host, as of `processes`."""
+        return [(name, command) for name in self.names for command in self.processes(name).values()]
 
     def kill_node(self, name: str) -> None:
         """SIGKILL to all that runs on the host, its sshd too; its network is gone with it. `start` brings it back."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.hosts import Cluster, need, what_is_missing
+from tests.multinode.launches import Launcher
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,3 +32,15 @@ def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
     """Two hosts with nothing on them. What a test killed, cut or left behind is put right after it."""
     yield running_cluster
     running_cluster.restore()
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def launcher(cluster: Cluster, tmp_path: Path, cache: Path) -> Iterator[Launcher]:
+    launcher = Launcher(cluster, tmp_path, cache)
+    yield launcher
+    launcher.close()
