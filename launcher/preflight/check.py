@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import sys
@@ -201,7 +202,7 @@ class _Session:
             if place not in self._facts:
                 silence = Silence(
                     host=name,
-                    ssh="" if is_local(self._hosts[place]) else self._by_hand(place),
+                    by_hand=self._by_hand(place),
                     python=sys.executable,
                     status=probe.status,
                     shell_ran=probe.shell_ran,
@@ -212,6 +213,9 @@ class _Session:
 
     def _by_hand(self, place: int) -> str:
         host = self._hosts[place]
+        program = os.path.basename(self._options.transport(host, "")[0])
+        if program != "ssh":
+            return f"srun -w {host.name}" if program == "srun" else program
         port = f"-p {host.port} " if host.port else ""
         return f"ssh {port}{host.user}@{host.name}" if host.user else f"ssh {port}{host.name}"
 

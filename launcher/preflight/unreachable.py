@@ -17,8 +17,8 @@ class Silence:
     """What is known of a host that did not answer."""
 
     host: str
-    ssh: str
-    """How a user would reach it by hand: `ssh USER@HOST`; empty when it is this machine."""
+    by_hand: str
+    """How a user would run a command there: `ssh USER@HOST`, `srun -w HOST`, or a shell's name on this machine."""
     python: str
     status: int | None
     """Return code; None: it was still waited for."""
@@ -32,19 +32,19 @@ _SSH_CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         "Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|No .* host key is known",
         "its host key is not known, or another than before",
-        "call `{ssh}` once and compare the key it shows; after a reinstallation remove the old one first: ssh-keygen -R {host}",
+        "call `{by_hand}` once and compare the key it shows; after a reinstallation remove the old one first: ssh-keygen -R {host}",
     ),
     (
         "Permission denied|Too many authentication failures",
         "it does not let this user in without a password",
-        "give it this user's public key (ssh-copy-id), start an agent that holds the key, or write USER@HOST; `{ssh} true` must work without a question",
+        "give it this user's public key (ssh-copy-id), start an agent that holds the key, or write USER@HOST; `{by_hand} true` must work without a question",
     ),
     ("Connection refused", "it refuses the connection: no ssh server listens there", "start sshd on it, or correct the port (port=N behind its slots)"),
     ("No route to host|Network is unreachable", "no network leads there", "see that it is up, and that this machine is on its network"),
     (
         "timed out|Operation now in progress|Connection timeout",
         "it does not answer",
-        "see that it is up and that no firewall drops ssh; `{ssh} true` must come back at once",
+        "see that it is up and that no firewall drops ssh; `{by_hand} true` must come back at once",
     ),
     (
         "Connection closed|Connection reset|kex_exchange_identification|Broken pipe",
@@ -65,7 +65,7 @@ def explain(silence: Silence) -> Finding:
     cause, fix, check = _cause(silence)
     last = last_line(silence.stderr)
     said = f" ({last})" if last else ""
-    where = {"host": silence.host, "ssh": silence.ssh or "bash", "python": silence.python}
+    where = {"host": silence.host, "by_hand": silence.by_hand, "python": silence.python}
     return error(silence.host, check, f"{silence.host}: {cause.format(**where)}{said}", fix.format(**where))
 
 
@@ -81,15 +81,15 @@ def _cause(silence: Silence) -> tuple[str, str, str]:
         return _after_the_shell(silence)
     if silence.status is None:
         return (
-            f"no answer within {silence.waited_s:.0f} s; ssh was connecting, or waits for a shell there",
-            "`{ssh} true` must come back at once: see whether the host is overloaded, its home folder hangs, or a forced command runs there",
+            f"no answer within {silence.waited_s:.0f} s: no connection yet, or its shell does not start",
+            "`{by_hand} true` must come back at once: see whether the host is overloaded, its home folder hangs, or a forced command runs there",
             "reach",
         )
     if silence.status == SSH_FAILED:
         for pattern, cause, fix in _SSH_CAUSES:
             if re.search(pattern, silence.stderr, re.IGNORECASE):
                 return cause, fix, "reach"
-    return f"no shell started there (exit status {silence.status})", "`{ssh} true` must work, and its login shell must be able to run commands", "reach"
+    return f"no shell started there (exit status {silence.status})", "`{by_hand} true` must work, and its login shell must be able to run commands", "reach"
 
 
 def _after_the_shell(silence: Silence) -> tuple[str, str, str]:
@@ -103,7 +103,7 @@ def _after_the_shell(silence: Silence) -> tuple[str, str, str]:
     if silence.status is None:
         return (
             f"its shell answered, {{python}} did not within {silence.waited_s:.0f} s",
-            "call `{ssh} {python} --version`: a file system that hangs, or a very loaded host, does that",
+            "call `{by_hand} {python} --version`: a file system that hangs, or a very loaded host, does that",
             "python",
         )
-    return f"{{python}} ended there with status {silence.status}", "call `{ssh} {python} --version` and mend what it says", "python"
+    return f"{{python}} ended there with status {silence.status}", "call `{by_hand} {python} --version` and mend what it says", "python"

@@ -177,7 +177,7 @@ def test_a_master_address_that_is_not_the_first_hosts() -> None:  # A09, A11
     ],
 )
 def test_why_a_host_is_silent(status: int | None, shell_ran: bool, stderr: str, check: str, said: str, fix: str) -> None:
-    silence = Silence(host="beta", ssh="ssh beta", python="/opt/python", status=status, shell_ran=shell_ran, stderr=stderr, waited_s=11.0)
+    silence = Silence(host="beta", by_hand="ssh beta", python="/opt/python", status=status, shell_ran=shell_ran, stderr=stderr, waited_s=11.0)
     finding = explain(silence)
     assert (finding.host, finding.check, finding.level) == ("beta", check, "error")
     assert said in finding.what and fix in finding.fix
@@ -186,5 +186,5 @@ def test_why_a_host_is_silent(status: int | None, shell_ran: bool, stderr: str, 
 
 def test_what_a_host_says_reaches_the_terminal_harmlessly() -> None:
     evil = "\x1b]0;owned\x07 {host.name} " + "x" * 500
-    finding = explain(Silence(host="beta", ssh="", python="/p", status=1, shell_ran=False, stderr=evil, waited_s=1.0))
+    finding = explain(Silence(host="beta", by_hand="bash", python="/p", status=1, shell_ran=False, stderr=evil, waited_s=1.0))
     assert "\x1b" not in finding.what and "{host.name}" in finding.what and len(finding.what) < 300
