@@ -1,0 +1,241 @@
+"""Several hosts as one, with real supervisors whose connections are processes of this machine: silence, loss, hangs, the meeting, and what ends what."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftcore.spec.errors import PREEMPTED
+from ftcore.spec.resolved import Host
+from launcher.backends import host_group
+from launcher.backends.channel import Line
+from launcher.backends.host_group import Ending, HostGroup, Rules
+from launcher.backends.stall import StallWatch
+from launcher.children import Event, StopSignals, stop_signals
+from launcher.node_channel import Message
+from tests.unit.live_processes import ROOT, alive, environment, noted, wait_until, write_script
+
+SLEEP = "\ntime.sleep(60)\n"
+NAMES = ("alpha", "beta")
+
+
+def line(folder: Path, number: int, script: Path, argv: tuple[str, ...] = ()) -> Line:
+    """A host with one rank, reached by a process here that is watched as if a network lay between."""
+    node = ["-m", "launcher.node", "--run-dir", str(folder), "--host", NAMES[number], "--node-rank", str(number), "--nodes", "2", "--local-ranks", "1"]
+    ranks = ["--first-rank", str(number), "--world-size", "2", "--control", "both", "--", sys.executable, str(script)]
+    log = folder / f"logs/attempt_1/node_{number}.log"
+    host = Host(name=NAMES[number], slots=1)
+    command = argv or (sys.executable, *node, *ranks)
+    return Line(host=host, node_rank=number, argv=command, environment=environment(), log=log, is_remote=True, takes_orders=True)
+
+
+def header(**more: str) -> Message:
+    return {"environment": {"FTLAUNCH_LAUNCH_ID": "test", **more}, "attempt": 1, "master_addr": "127.0.0.1", "master_port": None, "heartbeat_timeout": 3}
+
+
+class Run:
+    """A group of two hosts that runs in this thread, while `act` is called in another one."""
+
+    def __init__(self, folder: Path, script: Path, *, stall_timeout: float = 0.0, instead: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self.events: list[Event] = []
+        self.seconds = 0.0
+        lines = [line(folder, 0, script), line(folder, 1, script, instead)]
+        rules = Rules(heartbeat_timeout=3, stall_timeout=stall_timeout, preempt_grace=5)
+        self._group = HostGroup(lines, [header(ONLY="alpha's"), header(ONLY='b $x \'q\' "d" \n é {"j": 1}')], rules, on_event=self.events.append)
+
+    def to_its_end(self, act: Callable[[StopSignals], None] = lambda stop: None) -> Ending:
+        with stop_signals() as stop:
+            failed: list[BaseException] = []
+
+            def acts() -> None:
+                try:
+                    act(stop)
+                except BaseException as error:  # noqa: BLE001  shown below
+                    failed.append(error)
+                    stop.requested = signal.SIGINT
+
+            thread = threading.Thread(target=acts)
+            thread.start()
+            began = time.monotonic()
+            ending = self._group.run(stop, lambda: None)
+            self.seconds = time.monotonic() - began
+            thread.join()
+        assert not failed, failed
+        assert not alive(self.folder)
+        return ending
+
+    def exits(self) -> dict[int, int]:
+        return {event["rank"]: event["status"] for event in self.events if event["event"] == "rank_exit"}
+
+
+def supervisor_of(folder: Path, name: str) -> int:
+    """Pid of a host's supervisor."""
+    listing = subprocess.run(["pgrep", "-f", "--", f"--run-dir {folder} --host {name} "], capture_output=True, text=True, check=True).stdout
+    return int(listing.split()[0])
+
+
+def both_ranks(folder: Path) -> None:
+    wait_until(lambda: len(noted(folder)) == 2)
+
+
+def test_ranks_of_all_hosts_meet_and_get_their_hosts_variables(tmp_path: Path) -> None:
+    names = "'MASTER_ADDR', 'MASTER_PORT', 'WORLD_SIZE', 'NODE_RANK', 'GLOO_SOCKET_IFNAME', 'ONLY'"
+    script = write_script(tmp_path, f"open({str(tmp_path)!r} + f'/told_{{RANK}}', 'w').write(json.dumps({{n: os.environ[n] for n in ({names})}}))")
+    run = Run(tmp_path, script)
+    ending = run.to_its_end()
+    assert ending == Ending(statuses={"alpha": 0, "beta": 0}) and run.exits() == {0: 0, 1: 0}
+    told = [json.loads((tmp_path / f"told_{rank}").read_text()) for rank in (0, 1)]
+    assert told[0]["MASTER_PORT"] == told[1]["MASTER_PORT"] and told[0]["MASTER_ADDR"] == told[1]["MASTER_ADDR"] == "127.0.0.1"
+    assert [each["NODE_RANK"] for each in told] == ["0", "1"] and {each["GLOO_SOCKET_IFNAME"] for each in told} == {"lo"}
+    assert [each["ONLY"] for each in told] == ["alpha's", 'b $x \'q\' "d" \n é {"j": 1}']
+
+
+def test_the_first_rank_that_fails_ends_all_hosts(tmp_path: Path) -> None:
+    run = Run(tmp_path, write_script(tmp_path, f"wait_for(2)\nif RANK == 1: sys.exit(7){SLEEP}"))
+    ending = run.to_its_end()
+    assert ending.statuses == {"alpha": 0, "beta": 7} and run.exits() == {0: 137, 1: 7} and run.seconds < 6
+    assert not ending.lost and [event["host"] for event in run.events if event["event"] == "rank_exit" and event["rank"] == 1] == ["beta"]
+
+
+def test_a_host_that_falls_silent_is_lost(tmp_path: Path) -> None:
+    """Its supervisor is stopped, as a machine that hangs: the others end, and it is told."""
+    run = Run(tmp_path, write_script(tmp_path, SLEEP))
+
+    def act(_: StopSignals) -> None:
+        both_ranks(tmp_path)
+        os.kill(supervisor_of(tmp_path, "beta"), signal.SIGSTOP)
+
+    ending = run.to_its_end(act)
+    assert list(ending.lost) == ["beta"] and "nothing was heard of it for 3." in ending.lost["beta"] and ending.statuses == {"alpha": 0}
+    assert run.seconds < 9 and run.exits() == {0: 137}
+
+
+def test_a_connection_that_ends_is_a_lost_host(tmp_path: Path) -> None:
+    run = Run(tmp_path, write_script(tmp_path, SLEEP))
+
+    def act(_: StopSignals) -> None:
+        both_ranks(tmp_path)
+        os.kill(supervisor_of(tmp_path, "beta"), signal.SIGKILL)
+
+    ending = run.to_its_end(act)
+    assert "the connection ended (exit status 137" in ending.lost["beta"] and run.seconds < 6
+
+
+def test_a_host_that_can_not_be_reached_says_why(tmp_path: Path) -> None:
+    run = Run(tmp_path, write_script(tmp_path, SLEEP), instead=("bash", "-c", "echo Permission denied >&2; exit 255"))
+    ending = run.to_its_end()
+    assert "could not be reached" in ending.lost["beta"] and "Permission denied" in ending.lost["beta"] and not noted(tmp_path)
+
+
+def test_a_host_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_group, "REACH_LIMIT_S", 1.0)
+    run = Run(tmp_path, write_script(tmp_path, SLEEP), instead=("sleep", "60"))
+    assert "it did not answer in 1 s" in run.to_its_end().lost["beta"] and not noted(tmp_path)
+
+
+def test_a_run_that_hangs_is_ended_with_its_stacks(tmp_path: Path) -> None:
+    """I03: by the launcher's own clock, whatever the ranks wait for."""
+    body = "wait_for(2)\ndef waits_here(): time.sleep(60)\ndef sends_here(): signal.sigtimedwait([], 60)\n(sends_here if RANK else waits_here)()"
+    run = Run(tmp_path, write_script(tmp_path, body), stall_timeout=3)
+    ending = run.to_its_end()
+    assert ending.is_stalled and not ending.lost and 3 < run.seconds < 12
+    assert ending.stacks[0].startswith("waits_here (") and ending.stacks[1].startswith("sends_here (")
+    assert "waits_here" in (tmp_path / "logs/attempt_1/stacks/rank_0.txt").read_text()
+
+
+def test_a_stop_ends_all_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path, write_script(tmp_path, SLEEP))
+
+    def act(_: StopSignals) -> None:
+        both_ranks(tmp_path)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    ending = run.to_its_end(act)
+    assert ending == Ending(statuses={"alpha": 0, "beta": 0}) and run.seconds < 6
+
+
+SAVES = """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+os.write(int(os.environ["FTLAUNCH_EVENTS_FD"]), json.dumps(dict(event="ready", rank=RANK)).encode() + b"\\n")
+note_pid(os.getpid(), f"ready{RANK}")
+signal.sigwait([signal.SIGUSR2])
+"""
+
+
+@pytest.mark.parametrize("who", ["launcher", "supervisor"])
+def test_a_preemption_lets_the_ranks_save(tmp_path: Path, who: str) -> None:
+    """H04: whoever gets the signal, all ranks of all hosts are asked, by SIGUSR2."""
+    run = Run(tmp_path, write_script(tmp_path, f"{SAVES}time.sleep(0.3)\nsys.exit({PREEMPTED})"))
+
+    def act(_: StopSignals) -> None:
+        wait_until(lambda: len(noted(tmp_path)) == 4)
+        # The supervisors must have heard that their ranks are ready.
+        time.sleep(0.5)
+        os.kill(os.getpid() if who == "launcher" else supervisor_of(tmp_path, "beta"), signal.SIGTERM)
+
+    ending = run.to_its_end(act)
+    assert ending.is_preempted and not ending.saved_late and ending.statuses == {"alpha": PREEMPTED, "beta": PREEMPTED}
+    assert run.exits() == {0: PREEMPTED, 1: PREEMPTED}
+
+
+def test_a_save_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """H03: the grace is the spec's, and no other one cuts it short."""
+    run = Run(tmp_path, write_script(tmp_path, SAVES + SLEEP))
+
+    def act(_: StopSignals) -> None:
+        wait_until(lambda: len(noted(tmp_path)) == 4)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    ending = run.to_its_end(act)
+    assert ending.saved_late and 5 < run.seconds < 15
+
+
+def supervisor_alone(folder: Path, script: Path) -> subprocess.Popen[bytes]:
+    """A supervisor whose launcher is this test."""
+    one = line(folder, 0, script)
+    process = subprocess.Popen(one.argv, env=dict(one.environment), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    orders: list[dict[str, Any]] = [header(), {"do": "alive"}, {"do": "go", "master_addr": "127.0.0.1", "master_port": 29500}]
+    process.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
+    process.stdin.flush()
+    wait_until(lambda: len(noted(folder)) == 1)
+    return process
+
+
+@pytest.mark.parametrize("way", ["silence", "end of file", "nobody listens"])
+def test_a_supervisor_without_its_launcher_ends_its_ranks(tmp_path: Path, way: str) -> None:
+    process = supervisor_alone(tmp_path, write_script(tmp_path, SLEEP))
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    if way == "end of file":
+        process.stdin.close()
+    elif way == "nobody listens":
+        process.stdout.close()
+    assert process.wait(timeout=9) == 129
+    said = process.stderr.read().decode()
+    assert ("nothing was heard of the launcher for 3." if way == "silence" else "the connection to the launcher has ended") in said
+    assert not alive(tmp_path)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        stream.close()
+
+
+def test_what_counts_as_progress() -> None:
+    now = [0.0]
+    watch = StallWatch(10, lambda: now[0])
+    for event in ({"event": "alive", "at": {}}, {"event": "preempt"}, {"event": "alive", "at": {"3": {"update": 7, "stage": "train"}}}):
+        now[0] += 8
+        watch.hear(event)
+    assert not watch.is_due() and watch.places() == {3: "train after update 7"}
+    now[0] += 10.5
+    assert watch.is_due() and not StallWatch(0, lambda: 1e9).is_due()
