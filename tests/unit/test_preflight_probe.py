@@ -218,6 +218,25 @@ def test_login_scripts_that_print(tmp_path: Path) -> None:
     assert report.hosts[0].reached and any("login scripts print to stdout ('Welcome to alpha')" in note for note in report.notes())
 
 
+def test_hosts_that_hang_at_the_worst_times_cost_20_seconds(tmp_path: Path) -> None:
+    def transport(host: Host, command: str) -> tuple[str, ...]:
+        stuck = f"echo {SHELL_MARK}; trap '' TERM; sleep 100; sleep 100"
+        return local_argv(stuck if host.name == "gamma" else f"echo $$ > {tmp_path}/{host.name}; {command}")
+
+    def stop_beta() -> None:
+        os.kill(int((tmp_path / "beta").read_text()), signal.SIGSTOP)
+
+    # It has told its facts by then, and gamma is still waited for.
+    timer = threading.Timer(5.0, stop_beta)
+    timer.start()
+    began = time.monotonic()
+    report = check((*HOSTS, Host(name="gamma", slots=1)), CheckOptions(transport=transport, run_parent=tmp_path, cache=tmp_path))
+    assert time.monotonic() - began < 20
+    timer.join()
+    assert {(each.host, each.check) for each in report.errors} >= {("gamma", "python"), ("beta", "shared")}
+    wait_until(lambda: not is_alive(int((tmp_path / "beta").read_text())))
+
+
 def test_probes_end_with_the_launcher(tmp_path: Path) -> None:
     body = f"""
         import time
