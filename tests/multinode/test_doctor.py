@@ -131,6 +131,14 @@ def test_ports_users_and_interfaces_of_a_hostfile(cluster: Cluster, tmp_path: Pa
     assert status == 3 and errors(report) == [("node1", "port")] and "the master port 2222 is in use there" in text
 
 
+def test_hosts_named_by_ipv6_addresses(cluster: Cluster, tmp_path: Path) -> None:  # A11
+    addresses = [f"fd77:{cluster.network}::{number}" for number in (1, 2)]
+    (tmp_path / "hosts").write_text("".join(f"{address} slots=1\n" for address in addresses))
+    status, text, report, _ = doctor(cluster, tmp_path, "--hosts", "hosts", "--all-reduce")
+    assert status == 0 and report["master_addr"] == addresses[0], text
+    assert [each["address"] for each in report["hosts"]] == addresses and [each["interface"] for each in report["hosts"]] == ["eth0", "eth0"]
+
+
 def test_a_killed_doctor_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     cluster.cut("node2")
     arguments = command("--hosts", str(cluster.folder / "hostfile"))
