@@ -79,9 +79,11 @@ def run_start(start: Start, signals: Signals) -> int:
         return 0
     _note_slurms_own(start)
     noted = any(event.get("restart") == start.restarts and event.get("by") == "ftlaunch" for event in requeues(run_dir, start.job))
-    status = _launch(start, submission, signals)
+    status, is_infrastructure = _launch(start, submission, signals)
     cause = _cause(start, status, signals)
-    ending = Ending(status=status, cause=cause, restarts=start.restarts, noted=noted, jobs_left=len(_left(start, submission)))
+    ending = Ending(
+        status=status, is_infrastructure=is_infrastructure, cause=cause, restarts=start.restarts, noted=noted, jobs_left=len(_left(start, submission))
+    )
     _follow(start, submission, decide(ending, submission.scheduler), signals)
     return status
 
@@ -109,8 +111,8 @@ def _note_slurms_own(start: Start) -> None:
         note_requeue(start.run_dir, job=start.job, restart=start.restarts - 1, reason=reason, delay_s=0.0, by="slurm")
 
 
-def _launch(start: Start, submission: Submission, signals: Signals) -> int:
-    """Goes on with the run; its exit status, after its error was printed."""
+def _launch(start: Start, submission: Submission, signals: Signals) -> tuple[int, bool]:
+    """Goes on with the run; its exit status, and whether a machine failed, after its error was printed."""
     from launcher.slurm_job import EarlyWarningError
 
     # srun hands the job's whole environment to its steps again, and binds no supervisor with all its ranks to one core.
@@ -128,13 +130,13 @@ def _launch(start: Start, submission: Submission, signals: Signals) -> int:
         start_again(start.run_dir, Options(hosts=job_hosts_path(start.run_dir)), manner)
     except EarlyWarningError:
         _say("asked to stop before anything was started")
-        return PREEMPTED
+        return PREEMPTED, False
     except FtError as error:
         print_error(error)
-        return error.exit_status
+        return error.exit_status, isinstance(error, ClusterError) or getattr(error, "is_infrastructure", False)
     finally:
         signals.ends_preparation = False
-    return 0
+    return 0, False
 
 
 def _settle_hosts(run_dir: RunDir) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ftcore.spec.cluster import SchedulerSection
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, ClusterError
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED
 from launcher.processes import PREEMPTING
 from launcher.submission.slurm import JobState
 
@@ -40,6 +40,8 @@ class Ending:
     """How a launch within a job has ended."""
 
     status: int
+    is_infrastructure: bool
+    """A machine failed, not what was computed."""
     cause: Cause
     restarts: int
     """How often this job had been put back into the queue before."""
@@ -109,6 +111,6 @@ def _passing(ending: Ending) -> str:
         return "the time limit is near" if ending.cause is Cause.TIME_LIMIT else "preempted"
     if ending.status in _LATE:
         return "asked to stop, and ended before it had saved"
-    if ending.status == ClusterError.exit_status:
+    if ending.is_infrastructure:
         return "a host was lost or is not fit"
     return "ended by Slurm before a save" if ending.cause in (Cause.TIME_LIMIT, Cause.PREEMPTED) else ""

@@ -11,12 +11,12 @@ from launcher.submission.slurm import JobState
 SCHEDULER = SchedulerSection(max_requeues=3, requeue_backoff=30.0)
 
 
-def ending(status: int, *, cause: Cause = Cause.NOTHING, restarts: int = 0, noted: bool = False, jobs_left: int = 0) -> Ending:
-    return Ending(status=status, cause=cause, restarts=restarts, noted=noted, jobs_left=jobs_left)
+def ending(status: int, *, is_infrastructure: bool = False, cause: Cause = Cause.NOTHING, restarts: int = 0, noted: bool = False, jobs_left: int = 0) -> Ending:
+    return Ending(status=status, is_infrastructure=is_infrastructure, cause=cause, restarts=restarts, noted=noted, jobs_left=jobs_left)
 
 
 # H08: a mistake never goes back into the queue, whatever Slurm does meanwhile.
-@pytest.mark.parametrize("status", [1, 2, 4, 5, 6, 7, 128 + 9, 128 + 2])
+@pytest.mark.parametrize("status", [1, 2, 3, 4, 5, 6, 7, 128 + 9, 128 + 2])
 def test_a_permanent_error_never_requeues(status: int) -> None:
     decision = decide(ending(status), SCHEDULER)
     assert decision.then is Then.END_CHAIN and str(status) in decision.reason
@@ -28,7 +28,8 @@ def test_a_permanent_error_never_requeues(status: int) -> None:
         (ending(0), Then.END_CHAIN),
         (ending(0, cause=Cause.TIME_LIMIT), Then.END_CHAIN),
         (ending(75), Then.REQUEUE),
-        (ending(3), Then.REQUEUE),
+        (ending(3, is_infrastructure=True), Then.REQUEUE),
+        (ending(128 + 9, is_infrastructure=True), Then.REQUEUE),
         # H08: also when the limit came before the save was done, and no status tells of it.
         (ending(128 + 15, cause=Cause.TIME_LIMIT), Then.REQUEUE),
         (ending(75, cause=Cause.TIME_LIMIT), Then.REQUEUE),
