@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, ClusterError, TrainingError
+from ftcore.spec.errors import PREEMPTED, ClusterError, TrainingError
 from launcher.backends.base import Launch
 from launcher.backends.host_group import Ending
 from launcher.failure import Failure, first_rank_failure, step_failure
@@ -74,11 +74,6 @@ def host_of(rank: int, launch: Launch) -> str:
         if rank < first:
             return host.name
     return "?"
-
-
-def is_signal(status: int) -> bool:
-    """Whether an exit status is that of a process which a signal ended."""
-    return status > INTERRUPT_STATUS_BASE
 
 
 def _log(launch: Launch, host: str) -> Path:
