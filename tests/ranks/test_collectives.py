@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftcore import dist
+from ftcore.agreement import Agreement
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.deal import deal
@@ -21,6 +22,7 @@ from ftcore.engine import Engine
 from ftcore.run import build_engine
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
+from ftcore.stop_request import StopRequest
 from ftcore.train.loop import Job, Trainer
 from ftcore.train.loss import token_loss_sum
 from tests.ranks.engine_facts import allow_fp16
@@ -107,7 +109,8 @@ def _count_one(run: Path, spec: Spec, source: ModelSource, samples: str, ranks: 
     job = make_job(run_dir, spec, source, samples)
     engine = build_engine(job, ranks)
     engine.train()
-    trainer = Trainer(engine, job, Cursor(order_seed=spec.train.seed, data_fingerprint=job.train.fingerprint))
+    agreed = Agreement(dist.shared_store(run.name), rank=ranks.rank, world_size=ranks.world_size, request=StopRequest())
+    trainer = Trainer(engine, job, Cursor(order_seed=spec.train.seed, data_fingerprint=job.train.fingerprint), agreed)
     trainer.train_update(0)
     again = [(micro_steps(job, update, ranks), float(job.train.weight_sums[job.sequence.window(update).sample_ids].sum())) for update in COUNTED]
     ours, bare = Counting(), Counting()
@@ -120,6 +123,8 @@ def _count_one(run: Path, spec: Spec, source: ModelSource, samples: str, ranks: 
     for update in COUNTED:
         with ours:
             trainer.train_update(update)
+            trainer._stop_point()
+    agreed.close()
     engine.deepspeed.destroy()
     return [dict(ours.counts), dict(bare.counts)]
 
