@@ -95,18 +95,20 @@ class Launcher:
 
     def start(self, name: str, *arguments: str, hosts: Path | None = None, environment: dict[str, str] | None = None, samples: int = 4) -> Launching:
         """Starts a run of the small model in FOLDER/name."""
-        run, output = self.folder / name, self.folder / f"{name}.txt"
+        run_dir = RunDir(self.folder / name)
         where = ("--hosts", str(hosts)) if hosts is not None else ()
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [FTLAUNCH, *where, *SMALL, f"batch.global_batch_size={samples}", *arguments, "-o", str(run)],
-                cwd=self.folder,
-                env={**self.environment, **(environment or {})},
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
+        return self._start(run_dir, [*where, *SMALL, f"batch.global_batch_size={samples}", *arguments, "-o", str(run_dir.path)], environment or {})
+
+    def resume(self, run_dir: RunDir, *arguments: str) -> Launching:
+        """Goes on with a run."""
+        return self._start(run_dir, ["--resume", str(run_dir.path), "--no-export", *arguments], {})
+
+    def _start(self, run_dir: RunDir, arguments: list[str], environment: dict[str, str]) -> Launching:
+        output = self.folder / f"{run_dir.path.name}.txt"
+        with output.open("ab") as file:
+            process = subprocess.Popen([FTLAUNCH, *arguments], cwd=self.folder, env={**self.environment, **environment}, stdout=file, stderr=subprocess.STDOUT)
         self._started.append(process)
-        return Launching(self.cluster, process, RunDir(run), output)
+        return Launching(self.cluster, process, run_dir, output)
 
     def run(self, name: str, *arguments: str, hosts: Path | None = None, environment: dict[str, str] | None = None) -> tuple[Done, RunDir]:
         """Runs to the end, which must be a good one."""
