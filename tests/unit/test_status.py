@@ -1,0 +1,137 @@
+"""In which state a run is, and what `ftlaunch status` reads from its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.run_dir import RunDir
+from launcher.inspect.events import Holder, LastLaunch, holder, last_launch, last_line
+from launcher.inspect.report import find_runs, look, render_line, render_report
+from launcher.inspect.state import Seen, State, judge
+from launcher.run_folder import locked
+from launcher.submission.slurm import JobState
+from tests.unit.local_launch import resolved_for
+from tests.unit.test_cli import ftlaunch
+
+NOTHING = Seen(held=None, launch=None, attempts=0, is_trained=False, jobs=(), was_cancelled=False)
+WAITS = JobState(job="7", state="PENDING", reason="Priority")
+
+
+def ended(status: int | None, reason: str = "") -> LastLaunch:
+    return LastLaunch(attempt=1, started=0.0, status=status, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "why"),
+    [
+        (NOTHING, State.NEW, "no launch"),
+        (replace(NOTHING, held=Holder(pid=1, host="a"), launch=ended(75)), State.RUNNING, ""),
+        (replace(NOTHING, launch=ended(0)), State.FINISHED, ""),
+        (replace(NOTHING, launch=ended(75)), State.PREEMPTED, "can go on"),
+        (replace(NOTHING, launch=ended(2, "rank 1 failed")), State.FAILED, "rank 1 failed"),
+        (replace(NOTHING, launch=ended(128 + 9)), State.FAILED, "SIGKILL"),
+        (replace(NOTHING, launch=ended(130)), State.STOPPED, "SIGINT"),
+        (replace(NOTHING, launch=ended(None)), State.FAILED, "killed"),
+        # A run of an ftlaunch that wrote nothing about its launches.
+        (replace(NOTHING, attempts=2), State.FAILED, "killed"),
+        (replace(NOTHING, attempts=2, is_trained=True), State.FINISHED, ""),
+        (replace(NOTHING, jobs=(WAITS,)), State.QUEUED, "Priority"),
+        (replace(NOTHING, jobs=(WAITS,), launch=ended(75), attempts=1), State.REQUEUED, "job 7 waits"),
+        (replace(NOTHING, jobs=(replace(WAITS, restarts=1),)), State.REQUEUED, ""),
+        (replace(NOTHING, jobs=(JobState(job="6", state="FAILED"), WAITS)), State.REQUEUED, ""),
+        (replace(NOTHING, jobs=(JobState(job="7", state="COMPLETING"),)), State.RUNNING, "completing"),
+        (replace(NOTHING, jobs=(JobState(job="7", state="CANCELLED"),)), State.STOPPED, "cancelled"),
+        (replace(NOTHING, jobs=(JobState(job="7", state="GONE"),), launch=ended(None), was_cancelled=True), State.STOPPED, "cancelled"),
+        (replace(NOTHING, jobs=(JobState(job="7", state="FAILED"), JobState(job="8", state="CANCELLED"))), State.FAILED, "its job failed"),
+        (replace(NOTHING, jobs=(JobState(job="7", state="NODE_FAIL"),), launch=ended(None), attempts=1), State.FAILED, "a node of its job failed"),
+        (replace(NOTHING, jobs=(JobState(job="7", state="TIMEOUT"),), launch=ended(75), attempts=1), State.PREEMPTED, ""),
+    ],
+)
+def test_states(seen: Seen, state: State, why: str) -> None:
+    verdict = judge(seen)
+    assert verdict.state is state and why in verdict.why
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    """A run that failed in its second launch, after three of ten updates."""
+    folder = RunDir(tmp_path / "run")
+    folder.path.mkdir()
+    folder.resolved.write_text(resolved_for().to_json())
+    for attempt in (1, 2):
+        folder.attempt_logs(attempt).mkdir(parents=True)
+    updates = [{"update": number, "total_updates": 10, "loss": 2.5 - number, "tokens_per_s": 1234.5, "seconds": 2.0} for number in (1, 2, 3)]
+    folder.metrics.write_text("".join(json.dumps(update) + "\n" for update in updates) + '{"update": 4, "to')
+    write_events(
+        folder,
+        {"event": "launch_started", "attempt": 1, "time": 1.0},
+        {"event": "launch_ended", "attempt": 1, "status": 75, "reason": "preempted"},
+        {"event": "launch_started", "attempt": 2, "time": 2.0},
+        {"event": "error", "attempt": 2, "rank": 1, "problems": [{"what": "loss is nan\nmore"}]},
+        {"event": "launch_ended", "attempt": 2, "status": 6, "reason": "rank 1 on a failed: exit status 6"},
+    )
+    return folder
+
+
+def write_events(run_dir: RunDir, *events: dict[str, Any]) -> None:
+    run_dir.events.write_text("not JSON launch_started\n" + "".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_a_report(run_dir: RunDir) -> None:
+    report = look(run_dir)
+    assert (report.state, report.why, report.attempt) == ("failed", "rank 1 on a failed: exit status 6", 2)
+    assert (report.update, report.total_updates, report.loss, report.last_error) == (3, 10, -0.5, "rank 1: loss is nan")
+    assert (report.hosts, report.launcher, report.seconds_left) == (["localhost:2"], "", None)
+    text = render_report(report)
+    assert all(line in text for line in ("state       failed", "progress    update 3/10", "last error  rank 1: loss is nan", "checkpoint  none yet"))
+    assert "failed  update 3/10  loss -0.5000" in render_line(report)
+
+
+def test_a_running_one(run_dir: RunDir) -> None:
+    with locked(run_dir):
+        report = look(run_dir)
+        assert (report.state, report.launcher_alive, report.seconds_left, report.last_error) == ("running", True, 14.0, "")
+        assert report.launcher.startswith(f"process {os.getpid()} on ") and "time left   0:00:14" in render_report(report)
+    assert holder(run_dir) is None
+
+
+def test_looking_hinders_no_launch(run_dir: RunDir) -> None:
+    with locked(run_dir):
+        pass
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        holder(run_dir)
+    with locked(run_dir):
+        assert holder(run_dir) is not None
+
+
+def test_what_is_missing_or_half_written(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "none") == {} and last_launch(RunDir(tmp_path)) is None and holder(RunDir(tmp_path)) is None
+    (tmp_path / "lines").write_text('{"a": 1}\n[2]\n{"b"')
+    assert last_line(tmp_path / "lines") == {"a": 1}
+    (tmp_path / "empty").write_text("\n\n")
+    assert last_line(tmp_path / "empty") == {}
+
+
+def test_folders(run_dir: RunDir) -> None:
+    assert find_runs(run_dir.path) == [run_dir] and find_runs(run_dir.path.parent) == [run_dir]
+    for wrong in (run_dir.path / "logs", run_dir.path / "none"):
+        with pytest.raises(CheckpointError, match="holds no run"):
+            find_runs(wrong)
+
+
+def test_the_command(run_dir: RunDir) -> None:
+    folder = run_dir.path.parent
+    report = json.loads(ftlaunch(folder, "status", "run", "--json").stdout)
+    assert (report["run"], report["state"], report["jobs"]) == ("run", "failed", [])
+    assert [each["run"] for each in json.loads(ftlaunch(folder, "status", ".", "--json").stdout)] == ["run"]
+    assert ftlaunch(folder, "status", ".").stdout.startswith("run: failed  update 3/10")
+    assert ftlaunch(folder, "status", "none").returncode == 5
