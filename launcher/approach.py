@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.errors import ClusterError, Problem
 from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.backends.base import LOOPBACK
+from launcher.forwarding import forwarded
 from launcher.hostfile import same_machine_warnings
 from launcher.topology import check_local_launch, is_local, local_accelerators
 from launcher.transport import Reach, SshOptions
@@ -36,8 +39,8 @@ class UnfitHostsError(ClusterError):
         """Their names."""
 
 
-def approach_hosts(resolved: ResolvedSpec, folder: Path, *, launcher: str = "", starts: bool = True) -> Approach:
-    """The approach to the hosts of a run whose folder is, or will be, `folder`; `launcher` stands in for cluster.launcher.
+def approach_hosts(resolved: ResolvedSpec, folder: Path, *, variables: Mapping[str, str] | None = None, launcher: str = "", starts: bool = True) -> Approach:
+    """The approach to the hosts of a run whose folder is, or will be, `folder`; `variables` are the user's, `launcher` stands in for cluster.launcher.
 
     With `starts`, every host is looked at: raises ClusterError with all reasons why no rank could be started on them.
     """
@@ -57,18 +60,21 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, launcher: str = "", 
         launcher=reach.launcher,
         run_parent=folder,
         cache=Path(resolved.cache_dir),
-        environment=cluster.environment,
+        environment=forwarded(os.environ, {**cluster.environment, **(variables or {})}, cluster.forward_env).values,
         master_addr=cluster.master_addr,
         master_port=cluster.master_port,
         interface=cluster.interface,
         progress=_tell,
     )
     report = check(hosts, options)
+    _tell("")
     if not report.is_fit:
+        # What the others say of a host that can't be reached follows from that.
+        gone = {finding.host for finding in report.errors if finding.host and finding.check == "reach"}
         try:
             report.require_fit()
         except ClusterError as error:
-            raise UnfitHostsError(error.problems, {finding.host for finding in report.errors if finding.host}) from error
+            raise UnfitHostsError(error.problems, gone or {finding.host for finding in report.errors if finding.host}) from error
     # Without orders a supervisor can't say which port is free on its host.
     port = cluster.master_port or (report.master_port if launcher_needs_port(reach) else None)
     return Approach(reach=reach, master_addr=report.master_addr, master_port=port, warnings=warnings + report.notes())
@@ -89,5 +95,5 @@ def by_name(hosts: tuple[Host, ...]) -> str:
 def _tell(text: str) -> None:
     """What preflight is doing, for a person who waits at a terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[Kpreflight: {text}")
+        sys.stderr.write(f"\r\x1b[K{f'preflight: {text}' if text else ''}")
         sys.stderr.flush()

@@ -119,7 +119,7 @@ def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: R
     _pause(PAUSES_S[min(restarts, len(PAUSES_S) - 1)], run_dir)
     while True:
         try:
-            return resolved, approach_hosts(resolved, run_dir.path, launcher=manner.launcher), ""
+            return resolved, approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher), ""
         except UnfitHostsError as unfit:
             left = tuple(host for host in resolved.hosts if host.name not in unfit.hosts)
             if cluster.elastic and left and len(left) < len(resolved.hosts):
@@ -138,7 +138,7 @@ def _shrink(owned: Owned, resolved: ResolvedSpec, left: tuple[Host, ...]) -> tup
     run_dir = owned.run_dir
     gone = "@".join(host.name for host in resolved.hosts if host not in left)
     after = resolve_again(resolved, Options(exclude=gone), next_attempt(run_dir))
-    approach = approach_hosts(after, run_dir.path, launcher=owned.manner.launcher)
+    approach = approach_hosts(after, run_dir.path, variables=owned.manner.variables, launcher=owned.manner.launcher)
     change_run(run_dir, resolved, after)
     write_host_files(run_dir, after, approach)
     return after, approach, tell_change(run_dir, after)

@@ -59,7 +59,7 @@ def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
         before = load_unchanged(run_dir)
         # Checking a spec takes time that a plain resume needs not pay.
         resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir))
-        approach = approach_hosts(resolved, run_dir.path, launcher=manner.launcher, starts=not manner.dry_run)
+        approach = approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher, starts=not manner.dry_run)
         tell_warnings(approach)
         require_ds_config(run_dir, before)
         if resolved != before:

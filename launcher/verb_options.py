@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,11 @@ def env_file_option(processes: str = "the processes") -> click.Option:
     return click.Option(["--env-file"], type=FILE, help=f"NAME=VALUE lines for the environment of {processes}.")
 
 
-def approach(resolved: ResolvedSpec, folder: Path) -> Approach:
+def approach(resolved: ResolvedSpec, folder: Path, variables: Mapping[str, str]) -> Approach:
     """How the hosts are reached that ranks are about to be started on; tells what is odd about them. Raises ClusterError when they can't be."""
     from launcher.approach import approach_hosts
     from launcher.launching import tell_warnings
 
-    found = approach_hosts(resolved, folder)
+    found = approach_hosts(resolved, folder, variables=variables)
     tell_warnings(found)
     return found

@@ -100,5 +100,5 @@ def _evaluate(given: EvaluateOptions, model: str) -> None:
     against = require_result(given.against) if given.against is not None else ""
     request, resolution = make_request(Asked(name=model, update=given.update, best=given.best, adapter=given.adapter, against=against), options)
     say(f"spec: {resolution.origin}")
-    found = approach(request.resolved, (given.output or Path(request.path if request.kind == "run" else ".")).absolute())
+    found = approach(request.resolved, (given.output or Path(request.path if request.kind == "run" else ".")).absolute(), variables)
     run_evaluation(evaluation_folder(request, given.output), request, variables, found)

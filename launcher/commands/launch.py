@@ -123,7 +123,7 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
     resolution = read_and_resolve(options)
     say(f"spec: {resolution.origin}")
     resolved = resolution.resolved
-    approach = approach_hosts(resolved, (given.output or Path.cwd() / RUNS).absolute(), starts=not given.dry_run)
+    approach = approach_hosts(resolved, (given.output or Path.cwd() / RUNS).absolute(), variables=manner.variables, starts=not given.dry_run)
     tell_warnings(approach)
     if given.output is not None:
         run_dir = make_named_folder(given.output)

@@ -82,7 +82,7 @@ def run(given: VerifyOptions) -> None:
     say(f"spec: {resolution.origin}")
     scope = "quick" if given.quick else "all" if given.all_splits else "default"
     check = Check(options=options, resolved=resolution.resolved, updates=given.updates, scope=scope, ranks=parse_ranks(given.ranks))
-    found = approach(check.resolved, (given.output or Path.cwd()).absolute())
+    found = approach(check.resolved, (given.output or Path.cwd()).absolute(), variables)
     request = make_request(check)
     folder = check_folder(check.resolved.spec.model.model_name_or_path, given.output)
     run_check(folder, check, request, variables=variables, approach=found, json_file=given.json_file)
