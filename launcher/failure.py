@@ -16,6 +16,7 @@ from launcher.processes import PREEMPTING
 from launcher.record import Record
 from launcher.run_folder import has_checkpoints, newest_checkpoint, shown, update_of
 
+NO_SIGNAL = 0
 TAIL_LINES = 15
 """Last lines of a traceback or a log that are shown."""
 
@@ -36,15 +37,15 @@ class RunStoppedError(FtError):
     """The run was ended by a signal. The status is 75 where it may be put back into a queue as it is, else 128 plus the signal's number."""
 
     def __init__(self, signum: int, advice: str, *, late_s: float = 0.0) -> None:
-        """`late_s`: the seconds in which a preempted run did not manage to save."""
-        name = signal.Signals(signum).name
+        """`signum`: NO_SIGNAL where only a rank got one. `late_s`: the seconds in which a preempted run did not manage to save."""
+        name = signal.Signals(signum).name if signum else "a signal to one of its ranks"
         done = f"stopped by {name}"
         if late_s:
             done = f"stopped by {name}, and ended before it had saved in {late_s:g} s (cluster.preempt_grace)"
-        elif signum in PREEMPTING:
+        elif signum in (NO_SIGNAL, *PREEMPTING):
             done = f"preempted by {name}: what was trained is saved"
         super().__init__(f"{done}; to go on: {advice}")
-        self.exit_status = PREEMPTED if signum in PREEMPTING and not late_s else INTERRUPT_STATUS_BASE + signum
+        self.exit_status = PREEMPTED if signum in (NO_SIGNAL, *PREEMPTING) and not late_s else INTERRUPT_STATUS_BASE + signum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

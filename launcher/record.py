@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass, field
 
@@ -19,8 +18,8 @@ class Record:
     """Evaluation set -> its first and its last result."""
     skipped: int = 0
     """Updates that changed nothing because something was not finite."""
-    preempted_by: int = signal.SIGTERM
-    """The signal that a host's supervisor, or one of its ranks, was asked to save by."""
+    preempted_by: int = 0
+    """The signal by which a host's supervisor was asked to let the ranks save; 0: none was."""
     trains: bool = False
     """Whether any rank has begun."""
     errors: list[Event] = field(default_factory=list)

@@ -112,6 +112,8 @@ def test_a_rank_killed_for_memory(tmp_path: Path, kills: int, again: bool, said:
 
 def test_what_a_signal_ends_with() -> None:
     assert RunStoppedError(signal.SIGTERM, "x").exit_status == RunStoppedError(signal.SIGUSR1, "x").exit_status == 75
+    by_rank = RunStoppedError(0, "x")
+    assert by_rank.exit_status == 75 and "preempted by a signal to one of its ranks" in str(by_rank)
     late = RunStoppedError(signal.SIGTERM, "x", late_s=600)
     assert late.exit_status == 143 and "before it had saved in 600 s (cluster.preempt_grace)" in str(late)
     assert RunStoppedError(signal.SIGHUP, "x").exit_status == 129
