@@ -59,6 +59,7 @@ demo: $(INSTALLED) ## Fine-tune SmolLM2-135M on two ranks and show what it learn
 bench: $(BENCH_INSTALLED) ## Compare with peers and time the command line; takes a while, wants a quiet machine.
 	$(BIN)/python -m benchmarks.cli
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.start
 
 gpu: $(INSTALLED) ## The main job and the rank tests on GPUs; where there is none it says so.
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
