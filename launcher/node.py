@@ -9,11 +9,12 @@ Exit status: the first failing rank's, 128 + N for a signal N, 75 when the run w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ftcore.spec import events
@@ -30,8 +31,8 @@ LAST_WORDS_S = 2.0
 """For what is still to be told to the launcher at the end."""
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[Node, str]:
-    """The node that the command line describes, and who steers it; a wrong command line ends the process with status 2, as argparse does."""
+def parse_arguments(arguments: Sequence[str]) -> tuple[Node, str, Path | None]:
+    """The node that the command line describes, who steers it, and the file with its header; a wrong one ends the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m launcher.node", description="Start and watch the ranks of one host.")
     parser.add_argument("--run-dir", required=True, type=Path)
     parser.add_argument("--host", default="localhost")
@@ -41,6 +42,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Node, str]:
     parser.add_argument("--interface", default="", help="network interface of the ranks")
     parser.add_argument("--import-once", action="store_true", help="the command is PYTHON -m MODULE RUN: import MODULE once and fork the ranks")
     parser.add_argument("--control", choices=("none", "out", "both"), default="none", help="events to stdout (out), and orders from stdin too (both)")
+    parser.add_argument("--header", type=Path, help="JSON file with what a launcher without orders has to say (see launcher/node_channel.py)")
     parser.add_argument("command", nargs="+", help="argv of a rank, after --")
     given = parser.parse_args(arguments)
     if given.import_once and not is_forkable(given.command):
@@ -58,21 +60,26 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Node, str]:
         command=tuple(given.command),
         import_once=given.import_once,
     )
-    return node, given.control
+    return node, given.control, given.header
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one host's ranks; returns the exit status."""
     parent = os.getppid()
-    node, control = parse_arguments(arguments)
+    node, control, header = parse_arguments(arguments)
     if control == "none":
         die_with_parent(signal.SIGHUP)
         if os.getppid() != parent:
             return exit_status(-signal.SIGHUP)
         _forget_closed_handle()
     channel = Channel.over_stdio(reads=control == "both") if control != "none" else None
+    return supervised(node, channel, lambda: _supervise(node, channel, header))
+
+
+def supervised(node: Node, channel: Channel | None, supervise: Callable[[], int]) -> int:
+    """The exit status of `supervise`, or of what kept it from starting a rank; the launcher is told either."""
     try:
-        status = _supervise(node, channel)
+        status = supervise()
     except (OSError, FtError) as error:
         status = _report(node, channel, error)
     if channel is not None:
@@ -81,7 +88,19 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _supervise(node: Node, channel: Channel | None) -> int:
+def read_header(path: Path) -> Message:
+    """The header, from a file. Raises ClusterError when it can't be read."""
+    try:
+        header: Message = json.loads(path.read_text(encoding="utf-8"))
+        return header
+    except (OSError, ValueError) as error:
+        fix = "keep the run's folder on a file system that all hosts share"
+        raise ClusterError(f"can't read {path}: {error}", where=socket.gethostname(), fix=fix) from error
+
+
+def _supervise(node: Node, channel: Channel | None, told: Path | None) -> int:
+    if told is not None:
+        os.environ.update(read_header(told)["environment"])
     if channel is None or channel.orders is None:
         supervisor = Supervisor(node, channel)
         if channel is not None:

@@ -34,7 +34,9 @@ _WATCHED = (signal.SIGCHLD, *_ENDING, *PREEMPTING)
 
 
 @dataclass(slots=True)
-class _Rank:
+class TrackedRank:
+    """A rank that runs."""
+
     process: subprocess.Popen[bytes] | AdoptedProcess
     is_ready: bool = False
     """Whether it takes signals; before that it has done nothing worth waiting for."""
@@ -47,7 +49,7 @@ class Supervisor:
         self.node = node
         self._channel = channel
         """None: started by hand or by another launcher; events go to FTLAUNCH_EVENTS_FD if that is there."""
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, TrackedRank] = {}
         """Local rank -> the rank, as long as it runs."""
         self._starting: ForkedStart | None = None
         self._status = 0
@@ -80,7 +82,7 @@ class Supervisor:
                 self._starting = ForkedStart.begin(node.command, shared, node.first_rank, logs, (self._rank_events,))
                 return
             for local_rank, log in enumerate(logs):
-                self._ranks[local_rank] = _Rank(self._start_one(rank_environment(shared, node, local_rank), log))
+                self._ranks[local_rank] = TrackedRank(self._start_one(rank_environment(shared, node, local_rank), log))
 
     def run(self) -> int:
         """Returns this host's status when all ranks have ended and nothing of theirs is left."""
@@ -238,7 +240,7 @@ class Supervisor:
         self._starting = None
         processes = starting.finish()
         if len(processes) == self.node.local_ranks:
-            self._ranks.update({local_rank: _Rank(process) for local_rank, process in enumerate(processes)})
+            self._ranks.update({local_rank: TrackedRank(process) for local_rank, process in enumerate(processes)})
             if self._kill_at is not None:
                 self._signal_all(signal.SIGTERM)
             return
@@ -247,7 +249,7 @@ class Supervisor:
             sys.stderr.write(f"the process that imports for the ranks of {self.node.host} ended before it had started them: exit status {status}\n")
         self.end(status or 1)
 
-    def _ended(self, local_rank: int, rank: _Rank, returncode: int) -> None:
+    def _ended(self, local_rank: int, rank: TrackedRank, returncode: int) -> None:
         status = exit_status(returncode)
         if not rank.is_ready and -returncode in PREEMPTING and self._kill_at is None:
             status = PREEMPTED

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ftcore.spec.errors import SpecError
+from ftcore.spec.errors import ClusterError, SpecError
 from ftcore.spec.resolved import Host
 from launcher.topology import is_local
 
@@ -41,7 +41,7 @@ class Reach:
 
     def has_stdin(self, host: Host) -> bool:
         """Whether the command on `host` reads what is written to the process here."""
-        return self.launcher != "pdsh" or not self.is_remote(host)
+        return self.launcher not in ("pdsh", "deepspeed") or not self.is_remote(host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +82,33 @@ def srun_argv(host: Host, command: str) -> tuple[str, ...]:
 
 
 def pdsh_argv(host: Host, command: str) -> tuple[str, ...]:
-    """pdsh for one host. It forwards no stdin; $PDSH_RCMD_TYPE and $PDSH_SSH_ARGS_APPEND are the user's (see `pdsh_environment`)."""
-    return ("pdsh", "-N", "-S", "-w", destination(host), command)
+    """pdsh for one host. It forwards no stdin; needs the variables of `pdsh_environment`."""
+    # pdsh takes what stands before a colon for a way to reach a host, and %h, %u and %n for the host's name and the like.
+    target = f"{rcmd()}:{destination(host)}" if ":" in host.name else destination(host)
+    return ("pdsh", "-N", "-S", "-b", "-w", target, command.replace("%", "%%"))
 
 
-def pdsh_environment(host: Host) -> dict[str, str]:
-    """Variables that pdsh needs for this host: ssh's port, behind the options that the user has set."""
-    if not host.port:
-        return {}
+def pdsh_environment(ports: Iterable[int], ssh: SshOptions) -> dict[str, str]:
+    """Variables that pdsh needs: how it reaches hosts where nothing says it (ssh), and ssh's options behind those of the user's own $PDSH_SSH_ARGS_APPEND.
+
+    `ports` are ssh's (0: as ssh finds it). Raises ClusterError for options with blanks, which pdsh would take apart, and for ports that differ.
+    """
     given = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
-    return {"PDSH_SSH_ARGS_APPEND": f"{given} -p {host.port}".strip()}
+    different = sorted(set(ports))
+    if len(different) > 1:
+        fix = "give ports in ~/.ssh/config, or use --launcher ssh"
+        raise ClusterError(f"one pdsh reaches all hosts by one port of ssh; these are {', '.join(map(str, different))}", where="cluster.hosts", fix=fix)
+    port = ("-p", str(different[0])) if different and different[0] else ()
+    options = (*_environment_options(), *ssh.options, *port, "-oBatchMode=yes", "-oForwardX11=no")
+    if broken := [option for option in options if option != "".join(option.split())]:
+        fix = "put such options into ~/.ssh/config, or use --launcher ssh"
+        raise ClusterError(f"pdsh would take this option of ssh apart at its blanks: {', '.join(broken)}", where="cluster.ssh_options", fix=fix)
+    return {"PDSH_RCMD_TYPE": rcmd(), "PDSH_SSH_ARGS_APPEND": " ".join([*given.split(), *(option.replace("%", "%%") for option in options)])}
+
+
+def rcmd() -> str:
+    """How pdsh reaches hosts: as the user says ($PDSH_RCMD_TYPE), else by ssh. What pdsh itself would take, rsh, is hardly anywhere any more."""
+    return os.environ.get("PDSH_RCMD_TYPE") or "ssh"
 
 
 def destination(host: Host) -> str:

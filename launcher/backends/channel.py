@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from ftcore.spec.resolved import Host
 from launcher.children import Event, open_log, starting
 from launcher.failure import tail
 from launcher.node_channel import LineReader, LineWriter, Message
-from launcher.processes import child_setup, exit_status, signal_group
+from launcher.processes import LAUNCH_ID, child_setup, exit_status, signal_group
 
+SIGNALS = {"preempt": "USR2", "end": "HUP", "stacks": "HUP"}
+"""Order -> the signal that stands for it, where the supervisor takes none."""
 _LAST_WORDS = 3
 """Lines of what a lost connection said."""
 
@@ -37,6 +40,8 @@ class Line:
     """Whether what is written here is read there."""
     keep_open: tuple[int, ...] = ()
     """Descriptors that the process here inherits."""
+    call: Callable[[str], tuple[str, ...]] | None = None
+    """Shell text -> argv that runs it on the host beside the supervisor, where that takes no orders; None where it does."""
 
 
 class HostChannel:
@@ -53,6 +58,11 @@ class HostChannel:
         self.heard_at = time.monotonic()
         self.silence = ""
         """Why the channel was given up; empty: it was not."""
+        self.was_dismissed = False
+        """Whether its line was cut before the supervisor had said anything, since the launch is over."""
+        self._was_ended = False
+        """Whether a signal has asked for the end."""
+        self._callers: list[subprocess.Popen[bytes]] = []
         with open_log(line.log) as log, starting(f"the ranks on {line.host.name}"):
             self._log_begins = os.fstat(log.fileno()).st_size
             (orders_there, orders), (events, events_there) = os.pipe(), os.pipe()
@@ -95,6 +105,31 @@ class HostChannel:
         """An order for the supervisor; one that can't be sent is lost, and its silence will tell."""
         if self.line.takes_orders:
             self._orders.send(order)
+        elif order.get("do") in SIGNALS:
+            self._signal(SIGNALS[order["do"]])
+            self._was_ended = self._was_ended or order["do"] != "preempt"
+
+    def _signal(self, name: str) -> None:
+        """Has a second process signal the supervisor; one that has not said yet where it is finds its line cut."""
+        if self.line.call is None or not self.pid_there:
+            self.was_dismissed = True
+            signal_group(self.process.pid, signal.SIGKILL)
+            return
+        # A number may be given anew: only a process of this launch is meant.
+        mark = shlex.quote(f"{LAUNCH_ID}={self.line.environment[LAUNCH_ID]}")
+        command = f"grep -qzFx {mark} /proc/{self.pid_there}/environ && kill -{name} {self.pid_there}"
+        with open_log(self.line.log) as log, starting(f"a signal to {self.name}"):
+            self._callers.append(
+                subprocess.Popen(
+                    self.line.call(command),
+                    env=dict(self.line.environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
+                )
+            )
 
     def read(self) -> list[Event]:
         """What has arrived, but for what concerns the channel alone."""
@@ -116,6 +151,9 @@ class HostChannel:
 
     def close(self) -> None:
         """Waits for the process, which has closed its output, and gives the descriptors back."""
+        for caller in self._callers:
+            signal_group(caller.pid, signal.SIGKILL)
+            caller.wait()
         try:
             self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -144,5 +182,6 @@ class HostChannel:
         if name == "hello":
             self.said_hello, self.pid_there = True, int(event["pid"])
         elif name == "bye":
-            self.status = int(event["status"])
+            status = int(event["status"])
+            self.status = 0 if self._was_ended and status == exit_status(-signal.SIGHUP) else status
         return bool(name == "bye")

@@ -51,6 +51,8 @@ class Ending:
     """Host -> its supervisor's status."""
     is_preempted: bool = False
     """The ranks were asked to save and end."""
+    needs_sweep: bool = False
+    """Something may be left on hosts that were not asked how they ended."""
     saved_late: bool = False
     """A preempted run was ended before its save was done."""
 
@@ -144,6 +146,9 @@ class HostGroup:
         if channel.status is None and not channel.line.is_remote and not channel.silence:
             self._ending.statuses[channel.name] = exit_status(channel.process.wait())
             self._end()
+        elif channel.was_dismissed:
+            self._ending.needs_sweep = True
+            self._ending.statuses[channel.name] = 0
         elif channel.status is None:
             if not self._ending.lost:
                 self._ending.lost_at = channel.heard_at

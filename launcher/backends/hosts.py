@@ -6,11 +6,10 @@ import shlex
 
 from ftcore.spec.events import ATTEMPT
 from launcher.backends.base import Launch
-from launcher.backends.lines import forwarded_variables
+from launcher.backends.lines import environment_notes
 from launcher.backends.steps import Steps
 from launcher.children import stop_signals
 from launcher.failure import resume_advice
-from launcher.forwarding import render_note
 from launcher.progress import Progress
 from launcher.record import Record
 from launcher.run_folder import newest_checkpoint, shown
@@ -51,7 +50,7 @@ def summary(launch: Launch, record: Record) -> str:
 
 def meeting_notes(launch: Launch) -> list[str]:
     """Which variables reach other hosts; and which of the user's are put aside, since they name a place to meet that is not this launch's."""
-    notes = [render_note(forwarded_variables(launch))] if any(map(launch.reach.is_remote, launch.hosts)) else []
+    notes = environment_notes(launch)
     same = {("MASTER_ADDR", launch.master_addr), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", str(launch.master_port))}
     given = [(name, launch.environment[name]) for name in ("MASTER_ADDR", "MASTER_PORT") if name in launch.environment]
     aside = [f"{name}={value}" for name, value in given if (name, value) not in same]

@@ -1,17 +1,25 @@
-"""How each host of a launch is reached, and the header that its supervisor gets: the variables of its ranks travel in it, never on disk or in an argv."""
+"""How each host of a launch is reached, and the header that its supervisor gets, with the variables of its ranks: over its stdin, never on disk or in an argv.
+
+A host without stdin finds its header, with plain variables only, in a file of the run's folder.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from ftcore.spec.events import ATTEMPT
 from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
 from launcher.backends.channel import Line
 from launcher.environment import import_root
-from launcher.forwarding import Forwarded, forwarded, host_environment
+from launcher.forwarding import Forwarded, forwarded, host_environment, render_note
 from launcher.node_channel import Message
 from launcher.processes import LAUNCH_ID
+from launcher.run_folder import write_files
 from launcher.transport import bash, pdsh_environment
 
 PASSED_BY_US = ("PYTHONSAFEPATH", "PYTHONPATH", LAUNCH_ID)
@@ -25,7 +33,33 @@ def host_lines(launch: Launch) -> list[Line]:
 
 def headers(launch: Launch) -> list[Message]:
     """The first order for each host, in rank order."""
-    return [_header(launch, host) for host in launch.hosts]
+    return [header_for(launch, host, is_remote=launch.reach.is_remote(host)) for host in launch.hosts]
+
+
+def write_header(launch: Launch, rank: int, header: Message) -> Path:
+    """Writes the header of a host without stdin, less its secrets; returns where. Raises CheckpointError when the folder can't be written to."""
+    path = launch.run_dir.attempt_logs(launch.attempt) / f"host_{rank}.json"
+    secret = withheld(launch)
+    environment = {name: value for name, value in header["environment"].items() if name not in secret}
+    write_files({path: json.dumps({**header, "environment": environment}, indent=1) + "\n"})
+    return path
+
+
+def withheld(launch: Launch) -> tuple[str, ...]:
+    """Secret variables that hosts without stdin do not get."""
+    return forwarded_variables(launch).secret_names
+
+
+def environment_notes(launch: Launch) -> list[str]:
+    """Which variables reach other hosts, and which don't."""
+    reach, those = launch.reach, forwarded_variables(launch)
+    if not any(map(reach.is_remote, launch.hosts)):
+        return []
+    if all(map(reach.has_stdin, launch.hosts)) or not those.secret_names:
+        return [render_note(those)]
+    names = ", ".join(those.secret_names)
+    fix = "log in on each host (hf auth login, wandb login, ~/.netrc), or use --launcher ssh, which hands them over a pipe"
+    return [render_note(replace(those, secret_names=())), f"not sent to other hosts, since --launcher {reach.launcher} has no private way: {names}; {fix}"]
 
 
 def forwarded_variables(launch: Launch) -> Forwarded:
@@ -40,8 +74,9 @@ def _line(launch: Launch, host: Host, rank: int) -> Line:
     if is_remote:
         command = f"exec bash {shlex.quote(script)} --control {'both' if takes_orders else 'out'}"
         if not takes_orders:
-            command = f"export {_told_by_argv(launch)}; {command}"
-            environment |= pdsh_environment(host)
+            header = write_header(launch, rank, header_for(launch, host, is_remote=True))
+            command = f"export {_told_by_argv(launch)}; {command} --header {shlex.quote(str(header))}"
+            environment |= pdsh_environment((host.port,), reach.ssh)
         argv = reach.argv(host, command)
     else:
         argv = (bash(), script, "--control", "both")
@@ -53,6 +88,7 @@ def _line(launch: Launch, host: Host, rank: int) -> Line:
         log=launch.run_dir.attempt_logs(launch.attempt) / f"node_{rank}.log",
         is_remote=is_remote,
         takes_orders=takes_orders,
+        call=None if takes_orders else partial(reach.argv, host),
         # The folder stays locked as long as ranks of this machine may write to it.
         keep_open=() if is_remote else (launch.lock_handle,),
     )
@@ -65,9 +101,9 @@ def _told_by_argv(launch: Launch) -> str:
     return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in told.items())
 
 
-def _header(launch: Launch, host: Host) -> Message:
+def header_for(launch: Launch, host: Host, *, is_remote: bool) -> Message:
+    """The first order for a host; one that is this machine inherits its variables, unless others (`is_remote`) start its ranks."""
     cluster = launch.resolved.spec.cluster
-    is_remote = launch.reach.is_remote(host)
     inherited = forwarded_variables(launch).values if is_remote else {}
     variables = host_environment(inherited, cluster.environment, launch.variables, host)
     # Processes of this machine inherit them, and the script adds to them.

@@ -9,8 +9,10 @@ from typing import NoReturn
 
 from ftcore.spec.errors import PREEMPTED
 from launcher.backends.base import Launch
+from launcher.backends.deepspeed_group import DeepSpeedGroup, uses_deepspeed
 from launcher.backends.host_group import Ending, HostGroup, Rules
 from launcher.backends.lines import headers, host_lines
+from launcher.backends.remote_sweep import sweep_hosts
 from launcher.children import Child, Event, StopSignals, run_child
 from launcher.events_file import append_event
 from launcher.failure import Failure, RunStoppedError, as_error, step_failure
@@ -54,12 +56,18 @@ class Steps:
         self._progress.line(f"starting {launch.resolved.world_size} ranks; their logs are in {shown(self.logs)}")
         self._on_failure_event = lambda event: append_event(run_dir, event, attempt)
         rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, stall_timeout=cluster.stall_timeout, preempt_grace=cluster.preempt_grace)
-        group = HostGroup(host_lines(launch), headers(launch), rules, on_event=self._on_event)
+        group: HostGroup | DeepSpeedGroup
+        if uses_deepspeed(launch):
+            group = DeepSpeedGroup(launch, rules, on_event=self._on_event)
+        else:
+            group = HostGroup(host_lines(launch), headers(launch), rules, on_event=self._on_event)
         try:
             with self._progress.never_waiting():
                 ending = group.run(self._stop, self._on_stop)
         finally:
             sweep(launch.environment[LAUNCH_ID])
+        for note in sweep_hosts(launch, ending):
+            self._progress.line(note)
         self._conclude(ending, launch)
 
     def _conclude(self, ending: Ending, launch: Launch) -> None:

@@ -46,9 +46,7 @@ def arrive(cluster: Cluster, folder: Path, hosts: list[str], launcher: str, valu
     remote = hosts != ["localhost"]
     value_launch.write_given(folder, hosts, launcher, values, cluster.address(hosts[0]) if remote else "127.0.0.1")
     value_launch.launch(folder)
-    # pdsh hands over no stdin, and nothing of the user's goes into an argv.
-    takes_orders = launcher != "pdsh" or not remote
-    assert not value_launch.differences(folder, values, len(hosts), value_launch.SOURCES if takes_orders else ("SPEC", "HOST"))
+    assert not value_launch.differences(folder, values, len(hosts))
 
 
 @pytest.fixture

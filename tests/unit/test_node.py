@@ -55,7 +55,7 @@ def test_ranks_get_torchs_and_deepspeeds_variables(tmp_path: Path) -> None:
 def test_rank_environment_of_a_later_node() -> None:
     line = "--run-dir r --host beta --node-rank 1 --nodes 2 --local-ranks 3 --first-rank 2 --world-size 5 --devices 0,2,3 -- x"
     base = {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    node, control = parse_arguments(line.split())
+    node, control, _ = parse_arguments(line.split())
     assert control == "none"
     made = rank_environment(host_environment(base, node, 16), node, 1)
     assert made["RANK"] == "3" and made["WORLD_SIZE"] == "5" and made["CROSS_SIZE"] == "2" and made["OMP_NUM_THREADS"] == "7"

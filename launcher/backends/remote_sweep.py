@@ -1,0 +1,68 @@
+"""The last look at hosts whose supervisor took no orders: what a launch that ended badly may have left there is killed."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+from ftcore.spec.errors import PREEMPTED
+from ftcore.spec.resolved import Host
+from launcher.backends.base import Launch
+from launcher.backends.host_group import Ending
+from launcher.children import starting
+from launcher.environment import import_root
+from launcher.processes import LAUNCH_ID, child_setup, signal_group
+from launcher.transport import pdsh_environment
+
+LIMIT_S = 3.0
+"""For all hosts together."""
+
+
+def sweep_hosts(launch: Launch, ending: Ending) -> list[str]:
+    """Sweeps the hosts that took no orders, unless all ended well; returns a line if some could not be reached. Raises like `starting`."""
+    hosts = [host for host in launch.hosts if not launch.reach.has_stdin(host)]
+    if not hosts or (not ending.lost and all(ending.statuses.get(host.name) in (0, PREEMPTED) for host in hosts) and not ending.needs_sweep):
+        return []
+    running = {host.name: _begin(launch, host) for host in hosts}
+    deadline = time.monotonic() + LIMIT_S
+    missed = [name for name, process in running.items() if not _ended(process, deadline)]
+    if not missed:
+        return []
+    return [f"could not look at {', '.join(missed)}: processes of this run end there by themselves once they notice that the connection is gone"]
+
+
+def sweep_command(launch_id: str) -> str:
+    """Shell text that sweeps the host it runs on."""
+    root = import_root()
+    path = f"PYTHONPATH={shlex.quote(root)} " if root else ""
+    return f"cd / && {path}PYTHONSAFEPATH=1 {shlex.quote(sys.executable)} -m launcher.sweep_host {launch_id}"
+
+
+def _begin(launch: Launch, host: Host) -> subprocess.Popen[bytes]:
+    # Without the mark, by which it would be swept itself.
+    environment = {name: value for name, value in launch.environment.items() if name != LAUNCH_ID}
+    if launch.reach.launcher == "pdsh":
+        environment |= pdsh_environment((host.port,), launch.reach.ssh)
+    with starting(f"the last look at {host.name}"):
+        return subprocess.Popen(
+            launch.reach.argv(host, sweep_command(launch.environment[LAUNCH_ID])),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
+        )
+
+
+def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether it did its work before the deadline; it is gone afterwards."""
+    try:
+        return process.wait(max(0.0, deadline - time.monotonic())) == 0
+    except subprocess.TimeoutExpired:
+        signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+        return False
