@@ -1,6 +1,6 @@
 """How long a launch takes to get going: `python -m benchmarks.start [--rounds N] [--out FILE]`; needs what `make bench` installs, part 1 root and sshd too.
 
-1. Two hosts in namespaces of this machine: from the command to the first process on the first host, `ftlaunch --hosts` and plain `ssh HOST true`, in
+1. Two hosts in namespaces of this machine: from the command to the first process on the first host, `ftlaunch --hosts` and plain `ssh HOST`, in
    turns; the difference is the launcher's own time. Also to the supervisor of the host's ranks, with preflight and preparation (cached rows) between.
 2. Two ranks here: from the command to the first finished update, `ftlaunch` and TRL's SFTTrainer under `deepspeed`, in turns. The same model folder, rows,
    optimizer and ZeRO stage; the loss of the update must agree, or there is no result. CPU seconds are those of all processes up to that moment.
@@ -90,7 +90,7 @@ def measure_hosts(folder: Path, rounds: int) -> dict[str, list[float]]:
         subprocess.run([*ours, str(folder / "warm_up")], check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
         times: dict[str, list[float]] = {"ssh": [], "first process": [], "supervisor": []}
         for number in range(rounds):
-            times["ssh"] += seconds_until(cluster, ["ssh", "-F", str(cluster.ssh_config), "node1", "true"], environment, [on_host])
+            times["ssh"] += seconds_until(cluster, ["ssh", "-F", str(cluster.ssh_config), "node1", "exec sleep 10"], environment, [on_host])
             first, supervisor = seconds_until(cluster, [*ours, str(folder / f"run_{number}")], environment, [on_host, is_supervisor])
             times["first process"].append(first)
             times["supervisor"].append(supervisor)
@@ -107,12 +107,14 @@ def measure_hosts(folder: Path, rounds: int) -> dict[str, list[float]]:
 def seconds_until(cluster: Cluster, command: list[str], environment: dict[str, str], conditions: list[Callable[[str], bool]]) -> list[float]:
     """Seconds from the command to the first process on node1 that meets each condition, which is asked about command lines; ends everything then."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, cwd=cluster.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = cluster.folder / "output.txt"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=cluster.folder, env=environment, stdout=file, stderr=file)
     seen: list[float] = []
     try:
         while len(seen) < len(conditions):
-            if time.perf_counter() - began > LIMIT_S:
-                raise SystemExit(f"{' '.join(command)}: not seen on node1 in {LIMIT_S:.0f} s")
+            if process.poll() is not None or time.perf_counter() - began > LIMIT_S:
+                raise SystemExit(f"{' '.join(command)}: not seen on node1; its output ends with\n{log.read_text(errors='replace')[-3000:]}")
             if any(map(conditions[len(seen)], cluster.processes("node1").values())):
                 seen.append(time.perf_counter() - began)
     finally:
