@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from ftcore.spec.errors import ClusterError, Problem
 from ftcore.spec.resolved import Host
+from launcher.device_mask import visible_entries
 
 CPU_RANKS = 2
 """Ranks on a machine without accelerators when nobody says how many."""
@@ -33,13 +35,7 @@ def count_visible(visible: str | None, installed: int) -> int:
     """How many of `installed` GPUs CUDA_VISIBLE_DEVICES leaves; None means all. Like CUDA, stops at the first entry that names none."""
     if visible is None or installed == 0:
         return installed
-    count = 0
-    for entry in (part.strip() for part in visible.split(",")):
-        is_index = entry.isdigit() and int(entry) < installed
-        if not is_index and not entry.startswith(("GPU-", "MIG-")):
-            break
-        count += 1
-    return count
+    return sum(1 for _ in itertools.takewhile(lambda entry: not entry.isdigit() or int(entry) < installed, visible_entries(visible)))
 
 
 def _installed_gpus(dev: Path = Path("/dev")) -> int:
