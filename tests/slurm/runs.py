@@ -1,4 +1,4 @@
-"""Runs that tests submit: a small model, six updates, a checkpoint after each."""
+"""Runs that tests submit: a small model, sixteen updates, a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,31 @@ from typing import Any
 from tests.cluster.slurm import Slurm
 from tests.unit.live_processes import ROOT, wait_until
 
-SPEC = """
-model: {model_name_or_path: "builtin:tiny-llama"}
-data: {train: {path: "builtin:extraction/train"}, max_length: 512}
-batch: {global_batch_size: 4, micro_batch_tokens: 1024}
-optimizer: {learning_rate: 1e-3}
-train: {max_steps: 6, precision: fp32}
-zero: {stage: 2}
-checkpoint: {save_steps: 1, save_async: false}
-logging: {log_samples: true}
+UPDATES = 16
+SPEC = f"""
+model: {{model_name_or_path: "builtin:tiny-llama"}}
+data: {{train: {{path: "builtin:extraction/train"}}, max_length: 512}}
+batch: {{global_batch_size: 4, micro_batch_tokens: 1024}}
+optimizer: {{learning_rate: 1e-3}}
+train: {{max_steps: {UPDATES}, precision: fp32}}
+zero: {{stage: 2}}
+checkpoint: {{save_steps: 1, save_async: false}}
+logging: {{log_samples: true}}
 """
+
+
+SLOW = """
+import os
+if "RANK" in os.environ:
+    import time
+    replace = os.replace
+    def slowly(source, target, **more):
+        if str(target).endswith("manifest.json"):
+            time.sleep(5)
+        return replace(source, target, **more)
+    os.replace = slowly
+"""
+"""A sitecustomize.py that makes each save, and so each update, take five seconds: long enough for a time limit, which Slurm counts in minutes."""
 
 
 class Ftlaunch:

@@ -36,7 +36,9 @@ def test_values(text: str, values: list[str]) -> None:
     assert split_values(text) == values
 
 
-@pytest.mark.parametrize(("name", "key"), [("lr", "optimizer.learning_rate"), ("epochs", "train.num_train_epochs"), ("train.seed", "train.seed"), ("zzz", "zzz")])
+@pytest.mark.parametrize(
+    ("name", "key"), [("lr", "optimizer.learning_rate"), ("epochs", "train.num_train_epochs"), ("train.seed", "train.seed"), ("zzz", "zzz")]
+)
 def test_short_names(name: str, key: str) -> None:
     assert full_key(name) == key
 
