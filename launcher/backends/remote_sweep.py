@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-from ftcore.spec.errors import PREEMPTED
 from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
 from launcher.backends.host_group import Ending
@@ -19,16 +18,17 @@ from launcher.transport import pdsh_environment
 
 LIMIT_S = 3.0
 """For all hosts together."""
+LOST_LIMIT_S = 1.5
+"""For one that was lost, which most likely can't be reached."""
 
 
 def sweep_hosts(launch: Launch, ending: Ending) -> list[str]:
-    """Sweeps the hosts that took no orders, unless all ended well; returns a line if some could not be reached. Raises like `starting`."""
-    hosts = [host for host in launch.hosts if not launch.reach.has_stdin(host)]
-    if not hosts or (not ending.lost and all(ending.statuses.get(host.name) in (0, PREEMPTED) for host in hosts) and not ending.needs_sweep):
-        return []
+    """Sweeps the hosts that took no orders and have not said that nothing is left there. A line if some were not reached. Raises like `starting`."""
+    hosts = [host for host in launch.hosts if not launch.reach.has_stdin(host) and (ending.needs_sweep or host.name in ending.lost)]
+    begun = time.monotonic()
     running = {host.name: _begin(launch, host) for host in hosts}
-    deadline = time.monotonic() + LIMIT_S
-    missed = [name for name, process in running.items() if not _ended(process, deadline)]
+    limits = {name: begun + (LOST_LIMIT_S if name in ending.lost else LIMIT_S) for name in running}
+    missed = [name for name, process in running.items() if not _ended(process, limits[name])]
     if not missed:
         return []
     return [f"could not look at {', '.join(missed)}: processes of this run end there by themselves once they notice that the connection is gone"]
