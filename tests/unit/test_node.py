@@ -82,7 +82,9 @@ def test_a_rank_that_takes_signals_is_asked_first(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    script = write_script(tmp_path, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nbe_ready()\nwait_for(2)\nif RANK == 1:\n    time.sleep(0.5)\n    sys.exit(5)\n{SLEEP}")
+    script = write_script(
+        tmp_path, f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nbe_ready()\nwait_for(2)\nif RANK == 1:\n    time.sleep(0.5)\n    sys.exit(5)\n{SLEEP}"
+    )
     status, events, seconds = run_node(tmp_path, 2, script)
     assert status == 5 and 3.5 < seconds < 9
     assert [(event["rank"], event["status"]) for event in events] == [(1, 5), (0, 137)]

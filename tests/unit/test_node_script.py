@@ -46,5 +46,20 @@ def test_bash_reads_it_as_meant(tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/x", "MASTER_PORT": "1234"}
     shown = subprocess.run(["bash", str(script), "--control", "both"], env=env, capture_output=True, text=True, check=True).stdout
     arguments = ["-m", "launcher.node", "--run-dir", str(odd), "--host", "beta", "--node-rank", "1", "--nodes", "2", "--local-ranks", "2"]
-    arguments += ["--first-rank", "2", "--world-size", "4", "--devices", "0,2", "--import-once", "--control", "both", "--", str(shows), "-m", "ftcore.run", str(odd)]
+    arguments += [
+        "--first-rank",
+        "2",
+        "--world-size",
+        "4",
+        "--devices",
+        "0,2",
+        "--import-once",
+        "--control",
+        "both",
+        "--",
+        str(shows),
+        "-m",
+        "ftcore.run",
+        str(odd),
+    ]
     assert shown == f"{odd}\n" + "".join(f"{part}|" for part in ["alpha:1234", f"{odd}:/x", "1", *arguments])
