@@ -142,18 +142,38 @@ def _render(given: SubmitOptions, asked: Asked, how: How) -> None:
 
     if not given.dry_run:
         raise click.UsageError(f"--to {given.to} renders a manifest and starts nothing: add --dry-run, and hand its output to the engine's own command")
-    if given.arrays or given.chain > 1 or given.resume or given.env_file:
-        raise click.UsageError(f"--array, --chain, --resume and --env-file are not there for --to {given.to}")
+    refused = _unmapped(given, how)
+    if refused:
+        raise click.UsageError(f"a manifest for {given.to} has no place for {', '.join(refused)}: leave {'it' if len(refused) == 1 else 'them'} out")
     container = Container(
         image=given.image,
         volume=given.volume,
         run=str(given.output or ""),
         accelerator=given.accelerator,
         on_cpu=how.on_cpu,
+        exports=how.exports,
         arguments=(*(("--zero", str(given.zero)) if given.zero is not None else ()), *(word for text in given.sets for word in ("--set", text))),
     )
     text = render_manifest(given.to, _resolved(given, asked)[0], container)
     say(text.rstrip("\n"))
+
+
+def _unmapped(given: SubmitOptions, how: How) -> list[str]:
+    """The options that were given and that the manifest can't say."""
+    values = {
+        "--array": given.arrays or None,
+        "--chain": given.chain if given.chain > 1 else None,
+        "--resume": given.resume,
+        "--env-file": given.env_file,
+        "--partition": given.partition,
+        "--account": given.account,
+        "--qos": given.qos,
+        "--constraint": given.constraint,
+        "--sbatch-arg": given.sbatch_args or None,
+        "--time": given.time if given.to == "sky" else None,
+        "--accelerator": (given.accelerator or None) if given.to == "k8s" or how.on_cpu else None,
+    }
+    return [name for name, value in values.items() if value is not None]
 
 
 def _resolved(given: SubmitOptions, asked: Asked) -> tuple[Run, ...]:

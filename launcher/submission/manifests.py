@@ -22,6 +22,8 @@ MOUNT = "/ftlaunch"
 RUNTIME = "deepspeed-distributed"
 """Kubeflow Trainer's runtime with an MPI policy: sshd on every node, and a hostfile."""
 MPI_HOSTFILE = "/etc/mpi/hostfile"
+# Pods are new, and so are their keys: also those of a pod that takes another's place under its name.
+_POD_SSH = 'export FTLAUNCH_SSH_ARGS="-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=/dev/null"\n'
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _VOLUME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
@@ -41,6 +43,8 @@ class Container:
     on_cpu: bool
     arguments: tuple[str, ...] = ()
     """Options of the launch beside the spec."""
+    exports: bool = True
+    """Whether the run writes RUN/model after training."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -70,13 +74,13 @@ def render_manifest(engine: str, run: Run, container: Container) -> str:
 def launch_script(hostfile: str, run: Run, container: Container) -> str:
     """Shell text for the first node: begins the run, or goes on with it where its folder is there already."""
     folder = f"{MOUNT}/{container.run}"
-    arguments = shlex.join(["--hosts", hostfile, *container.arguments])
+    hosts = ["--hosts", hostfile, *([] if container.exports else ["--no-export"])]
     return (
         "set -eu\n"
         f"run={shlex.quote(folder)}\n"
-        f'if [ -e "$run/resolved.json" ]; then exec ftlaunch --resume "$run" --hosts {shlex.quote(hostfile)}; fi\n'
+        f'if [ -e "$run/resolved.json" ]; then exec ftlaunch --resume "$run" {shlex.join(hosts)}; fi\n'
         'printf %s "$FTLAUNCH_SPEC" | base64 -d > /tmp/ftlaunch-spec.yaml\n'
-        f'exec ftlaunch --spec /tmp/ftlaunch-spec.yaml -o "$run" {arguments}\n'
+        f'exec ftlaunch --spec /tmp/ftlaunch-spec.yaml -o "$run" {shlex.join([*hosts, *container.arguments])}\n'
     )
 
 
@@ -120,7 +124,7 @@ def _train_job(run: Run, container: Container) -> dict[str, Any]:
             "runtimeRef": {"name": RUNTIME},
             "trainer": {
                 "image": container.image,
-                "command": ["bash", "-c", launch_script(MPI_HOSTFILE, run, container)],
+                "command": ["bash", "-c", _POD_SSH + launch_script(MPI_HOSTFILE, run, container)],
                 "env": [{"name": name, "value": value} for name, value in _environment(run, container).items()],
                 "numNodes": scheduler.nodes,
                 "numProcPerNode": scheduler.slots_per_node,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -217,7 +218,7 @@ def test_a_controller_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
     ("arguments", "told"),
     [
         (["--to", "k8s"], "add --dry-run"),
-        (["--to", "sky", "--dry-run", "--chain", "2"], "are not there for --to sky"),
+        (["--to", "sky", "--dry-run", "--chain", "2"], "a manifest for sky has no place for --chain"),
         (["--resume", "r", "--zero", "1"], "--zero can't stand beside it"),
         (["--resume", "r", "--dry-run"], "--dry-run can't stand beside it"),
     ],
@@ -244,8 +245,38 @@ def test_manifests_need_their_options(tmp_path: Path, spec: Path) -> None:
     assert ended.returncode == 2 and all(f"{option}: " in ended.stderr for option in ("--image", "--volume", "-o", "--accelerator"))
 
 
-@pytest.mark.parametrize(("engine", "schema"), [("k8s", "trainjob"), ("sky", "sky_task")])
-@pytest.mark.parametrize("more", [["--accelerator", "H100"], ["--cpu"]])
+NOT_MAPPED = {"--partition": "p", "--account": "a", "--qos": "q", "--constraint": "c", "--sbatch-arg": "--mem=0", "--array": "lr=1e-5", "--chain": "2"}
+
+
+@pytest.mark.parametrize(("engine", "more"), [("k8s", {"--accelerator": "H100"}), ("sky", {"--time": "2h", "--accelerator": "H100"})])
+def test_what_a_manifest_can_not_say_is_refused_all_at_once(tmp_path: Path, spec: Path, engine: str, more: dict[str, str]) -> None:
+    options = {**NOT_MAPPED, **more}
+    given = [word for item in options.items() for word in item]
+    ended = ftlaunch(tmp_path, *MANIFEST, "--to", engine, "--cpu", *given, COLUMNS="1000")
+    assert ended.returncode == 2 and f"a manifest for {engine} has no place for" in ended.stderr and ended.stdout == ""
+    assert all(name in ended.stderr for name in options)
+
+
+# The hosts' keys are new to ssh, which may not ask: both engines' scripts say so to it, and hand the options on.
+@pytest.mark.parametrize("engine", ["k8s", "sky"])
+def test_the_script_of_a_manifest_passes_options_on(tmp_path: Path, spec: Path, engine: str) -> None:
+    manifest = yaml.safe_load(ftlaunch(tmp_path, *MANIFEST, "--to", engine, "--cpu", "--no-export").stdout)
+    text = manifest["run"] if engine == "sky" else manifest["spec"]["trainer"]["command"][2]
+    text = text.replace("/tmp/", f"{tmp_path}/").replace("=/ftlaunch/", f"={tmp_path}/")
+    program(tmp_path / "bin", "ftlaunch", "print(os.environ['FTLAUNCH_SSH_ARGS']); print('|'.join(sys.argv[1:]))")
+    env = {"FTLAUNCH_SPEC": "", "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "HOME": "/root", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "10.0.0.1"}
+    for begins in (True, False):
+        ssh, arguments = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert "-oStrictHostKeyChecking=accept-new" in shlex.split(ssh)
+        assert arguments.startswith("--spec|" if begins else "--resume|") and "--no-export" in arguments.split("|")
+        (tmp_path / "runs" / "a").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / "a" / "resolved.json").touch()
+
+
+@pytest.mark.parametrize(
+    ("engine", "schema", "more"),
+    [("k8s", "trainjob", []), ("k8s", "trainjob", ["--cpu"]), ("sky", "sky_task", ["--accelerator", "H100"]), ("sky", "sky_task", ["--cpu"])],
+)
 def test_manifests_fit_the_published_schemas(tmp_path: Path, spec: Path, engine: str, schema: str, more: list[str]) -> None:
     ended = ftlaunch(tmp_path, *MANIFEST, "--to", engine, *more)
     assert ended.returncode == 0, ended.stderr
