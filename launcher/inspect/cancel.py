@@ -30,6 +30,8 @@ TELL_S = 3.0
 POLL_S = 0.2
 ASK_S = 1.0
 SSH_LIMIT_S = 20.0
+_NO_LAUNCHER = 99
+"""Status of the remote look at a process that is none; ssh itself has 255."""
 
 Say = Callable[[str], None]
 
@@ -97,9 +99,13 @@ def _end_launch(run_dir: RunDir, held: Holder, signum: signal.Signals) -> None:
         _signal_here(run_dir, held, signum)
         return
     command = f"kill -s {signum.name.removeprefix('SIG')} {held.pid}"
-    argv = ssh_argv(Host(name=held.host, slots=1), command, SshOptions(options=load_resolved(run_dir.resolved).spec.cluster.ssh_options))
+    looks = f"tr '\\0' ' ' < /proc/{held.pid}/cmdline 2>/dev/null | grep -q -e launcher -e ftlaunch || exit {_NO_LAUNCHER}; {command}"
+    # In sh, whatever the user's shell over there is.
+    argv = ssh_argv(Host(name=held.host, slots=1), f"sh -c {shlex.quote(looks)}", SshOptions(options=load_resolved(run_dir.resolved).spec.cluster.ssh_options))
     try:
         ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SSH_LIMIT_S, check=False)
+        if ended.returncode == _NO_LAUNCHER:
+            raise _no_launcher(run_dir, held, f"on {held.host}")
         trouble = "" if ended.returncode == 0 else (ended.stderr.strip().rpartition("\n")[2] or f"exit status {ended.returncode}")
     except (OSError, subprocess.TimeoutExpired) as error:
         trouble = str(error)
@@ -108,12 +114,16 @@ def _end_launch(run_dir: RunDir, held: Holder, signum: signal.Signals) -> None:
         raise ClusterError(f"its launcher is process {held.pid} on {held.host}, which can't be told from here: {trouble}", where=held.host, fix=fix)
 
 
-def _signal_here(run_dir: RunDir, held: Holder, signum: signal.Signals) -> None:
-    gone = ClusterError(
-        f"process {held.pid} is no launcher on this host, yet the folder is owned",
+def _no_launcher(run_dir: RunDir, held: Holder, place: str) -> ClusterError:
+    return ClusterError(
+        f"process {held.pid} is no launcher {place}, yet the folder is owned",
         where=str(run_dir.lock),
-        fix=f"it may be in a container, or its ranks outlived it: `fuser -v {shlex.quote(str(run_dir.lock))}` names who holds it",
+        fix=f"it may be in a container, or its ranks outlived it: `fuser -v {shlex.quote(str(run_dir.lock))}` {place} names who holds it",
     )
+
+
+def _signal_here(run_dir: RunDir, held: Holder, signum: signal.Signals) -> None:
+    gone = _no_launcher(run_dir, held, "on this host")
     try:
         handle = os.pidfd_open(held.pid)
     except OSError as error:

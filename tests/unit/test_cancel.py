@@ -21,6 +21,7 @@ from launcher.inspect.cancel import cancel
 from launcher.inspect.events import holder
 from tests.unit.live_processes import environment, is_alive, wait_until
 from tests.unit.local_launch import resolved_for
+from tests.unit.ssh_server import need_sshd, running_sshd
 
 HOLDS = """
 import signal, sys, time
@@ -103,6 +104,27 @@ def test_a_launch_on_a_host_that_ssh_does_not_reach(run_dir: RunDir) -> None:
         cancel(run_dir, print, save=True)
     assert caught.value.problems[0].fix == "on no-such-host.invalid: kill -s TERM 41"
     os.close(handle)
+
+
+def test_a_process_of_another_host_is_looked_at_before_it_is_told(
+    run_dir: RunDir, launcher: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_sshd()
+    (tmp_path / "ssh").mkdir()
+    with running_sshd(tmp_path / "ssh"), subprocess.Popen(["sleep", "60"]) as other:
+        monkeypatch.setenv("FTLAUNCH_SSH_ARGS", f"-F {tmp_path / 'ssh' / 'ssh_config'}")
+        run_dir.lock.write_text(f"process {other.pid} on alpha\n")
+        with pytest.raises(ClusterError, match=f"process {other.pid} is no launcher on alpha, yet the folder is owned"):
+            cancel(run_dir, print, save=False)
+        assert is_alive(other.pid)
+        other.kill()
+        other.wait()
+        with pytest.raises(ClusterError, match=f"process {other.pid} is no launcher on alpha"):
+            cancel(run_dir, print, save=False)
+        run_dir.lock.write_text(f"process {launcher.pid} on alpha\n")
+        said: list[str] = []
+        cancel(run_dir, said.append, save=False)
+        assert launcher.wait(10) == -signal.SIGINT and said[0].endswith(f"told process {launcher.pid} on alpha to end")
 
 
 def test_a_launch_that_has_not_said_its_process(run_dir: RunDir) -> None:
