@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ftcore.spec.errors import ClusterError, FtError
-from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from launcher.approach import Approach, UnfitHostsError, approach_hosts
 from launcher.backends.base import Launch
@@ -48,6 +48,8 @@ class Manner:
     """How the hosts are reached, in place of what the spec says; empty: as the spec says."""
     advice: str = ""
     """How to go on after a bad end; empty: by a resume."""
+    env_file: str = ""
+    """The file of `variables`, absolute: a resume needs it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: st
         except RunFailedError as failure:
             if not failure.is_infrastructure or restarts == resolved.spec.cluster.max_restarts:
                 raise
-            progress.line(f"{failure}\nrestart {restarts + 1} of {resolved.spec.cluster.max_restarts}: {resume_advice(run_dir, 'from the newest checkpoint')}")
+            progress.line(f"{failure.brief}\nrestart {restarts + 1} of {resolved.spec.cluster.max_restarts}{resume_advice(run_dir, '')}")
             append_event(run_dir, {"event": "restart", "time": time.time(), "number": restarts + 1, "reason": _first_line(failure)}, next_attempt(run_dir))
             resolved, approach, told = _stand_again(owned, resolved, restarts, failure, progress)
 
@@ -97,11 +99,12 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         reach=approach.reach,
         master_addr=approach.master_addr,
         master_port=approach.master_port,
+        env_file=manner.env_file,
     )
     if manner.dry_run:
         return run_launch(started, progress)
     hosts = [host.name for host in resolved.hosts]
-    begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname()}
+    begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname(), "env_file": manner.env_file}
     append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
     status, reason = 1, "a bug"
     try:
@@ -120,31 +123,26 @@ def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: R
     run_dir, manner, cluster = owned.run_dir, owned.manner, resolved.spec.cluster
     give_up = time.monotonic() + RETURN_LIMIT_S
     _pause(PAUSES_S[min(restarts, len(PAUSES_S) - 1)], owned)
+    wanted = resolved
     while True:
         try:
-            return resolved, approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher), ""
+            approach = approach_hosts(wanted, run_dir.path, variables=manner.variables, launcher=manner.launcher)
+            if wanted is resolved:
+                return resolved, approach, ""
+            change_run(run_dir, resolved, wanted)
+            write_host_files(run_dir, wanted, approach)
+            return wanted, approach, tell_change(run_dir, wanted)
         except UnfitHostsError as unfit:
-            left = tuple(host for host in resolved.hosts if host.name not in unfit.hosts)
-            if cluster.elastic and left and len(left) < len(resolved.hosts):
+            if cluster.elastic and 0 < len(unfit.hosts) < len(wanted.hosts):
                 progress.line(f"going on without {', '.join(sorted(unfit.hosts))}")
-                return _shrink(owned, resolved, left)
+                wanted = resolve_again(wanted, Options(exclude="@".join(unfit.hosts)), next_attempt(run_dir))
+                continue
             if time.monotonic() > give_up:
                 raise failure from unfit
             progress.line(f"waiting for the hosts: {_first_line(unfit)}")
         except ClusterError as error:
             raise failure from error
         _pause(LOOK_AGAIN_S, owned)
-
-
-def _shrink(owned: Owned, resolved: ResolvedSpec, left: tuple[Host, ...]) -> tuple[ResolvedSpec, Approach, str]:
-    """The run on the hosts that are left; its folder says so. Raises SpecError or ClusterError when it can't be trained there."""
-    run_dir = owned.run_dir
-    gone = "@".join(host.name for host in resolved.hosts if host not in left)
-    after = resolve_again(resolved, Options(exclude=gone), next_attempt(run_dir))
-    approach = approach_hosts(after, run_dir.path, variables=owned.manner.variables, launcher=owned.manner.launcher)
-    change_run(run_dir, resolved, after)
-    write_host_files(run_dir, after, approach)
-    return after, approach, tell_change(run_dir, after)
 
 
 def _pause(seconds: float, owned: Owned) -> None:

@@ -21,6 +21,7 @@ TAIL_LINES = 15
 """Last lines of a traceback or a log that are shown."""
 
 _TAIL_BYTES = 65536
+_TO_DO = "  to do: "
 
 
 class RunFailedError(FtError):
@@ -28,6 +29,8 @@ class RunFailedError(FtError):
 
     def __init__(self, report: str, status: int, *, is_infrastructure: bool = False) -> None:
         super().__init__(report)
+        self.brief = "\n".join(line for line in report.splitlines() if not line.startswith(_TO_DO))
+        """The report without what to do, for a run that goes on by itself."""
         self.exit_status = status
         self.is_infrastructure = is_infrastructure
         """A machine failed, not what was computed: the run may go on by itself."""
@@ -130,7 +133,7 @@ def render_failure(failure: Failure, advice: str) -> str:
     if failure.error is not None and failure.error.get("kind") == SpecError.__name__:
         # A run goes on as it was started, with the same mistake.
         advice = "mend the spec and start a new run"
-    lines += [f"  to do: {text}" for text in (*_hints(failure), advice)]
+    lines += [f"{_TO_DO}{text}" for text in (*_hints(failure), advice)]
     return "\n".join(lines)
 
 
@@ -182,6 +185,9 @@ def memory_hints(exited: Event) -> tuple[str, ...]:
     fix = "lower batch.micro_batch_tokens, raise zero.stage, or use fewer ranks on a host"
     if exited_for_memory(exited):
         return (f"out of memory: the kernel killed it{seen}: {fix}",)
+    if int(exited.get("available_bytes", 0)) > 2 * int(exited.get("resident_bytes", 0)) > 0:
+        # What it held is free again, and still most of what is free was free before.
+        return (f"by these numbers memory was not short{seen}: a person, or a scheduler, killed it; dmesg on its host says if the kernel did",)
     return (f"the kernel kills so when memory runs out (dmesg says so){seen}: {fix}",)
 
 

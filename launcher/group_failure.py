@@ -48,8 +48,13 @@ def _lost(ending: Ending, launch: Launch) -> Failure:
 
 
 def _stall(ending: Ending, launch: Launch) -> Failure:
-    limit = launch.resolved.spec.cluster.stall_timeout
-    details = [f"no rank made progress for {limit:g} s (cluster.stall_timeout); where each was, and had last made progress:"]
+    cluster = launch.resolved.spec.cluster
+    what = f"no rank made progress for {cluster.stall_timeout:g} s (cluster.stall_timeout)"
+    hint = "the rank that is elsewhere than the others is the one they wait for; its whole stack is in the folder above"
+    if ending.is_starting:
+        what = f"not every rank had begun to work {cluster.start_timeout:g} s after the start (cluster.start_timeout)"
+        hint = "a rank that still imports is slow, or waits for a disk: raise cluster.start_timeout, or look at its stack in the folder above"
+    details = [f"{what}; where each was, and had last made progress:"]
     for rank in range(launch.resolved.world_size):
         place = ending.stacks.get(rank, "its stack could not be had")
         details.append(f"  rank {rank} on {host_of(rank, launch)}: {place}; {ending.stall_places.get(rank, 'before its first sign of progress')}")
@@ -61,7 +66,7 @@ def _stall(ending: Ending, launch: Launch) -> Failure:
         log=stacks,
         time=0.0,
         details=tuple(details),
-        hints=("the rank that is elsewhere than the others is the one they wait for; its whole stack is in the folder above",),
+        hints=(hint,),
         is_infrastructure=True,
     )
 

@@ -74,7 +74,7 @@ cli = Verbs(
     subcommand_metavar="[OPTIONS] [KEY=VALUE]... | VERB ...",
     options_metavar="",
     help="Fine-tune language models through DeepSpeed, on one machine or many. Without a verb: launch a run.",
-    epilog="Exit status: 0 done, 1 our bug, 2 usage or spec, 3 cluster, 4 data, 5 checkpoint, 6 training, 7 does not fit, 128+N killed by signal N.",
+    epilog="Exit status: 0 done, 1 our bug, 2 usage or spec, 3 cluster, 4 data, 5 checkpoint, 6 training, 7 does not fit, 75 preempted, 128+N signal N.",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda token: token.replace("_", "-"),

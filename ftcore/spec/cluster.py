@@ -55,8 +55,10 @@ class ClusterSection:
     """Variables of every rank; no secrets, which belong in the shell's environment or --env-file."""
     heartbeat_timeout: float = 5.0
     """Seconds without a word from a host after which it counts as lost."""
+    start_timeout: float = 900.0
+    """Seconds from the start until every rank has begun to work, its libraries imported; 0: however long."""
     stall_timeout: float = 1800.0
-    """Seconds without progress of any rank after which the run is ended, with every rank's stack on record; 0: never."""
+    """Seconds without progress of any rank, once all have begun, after which the run is ended, with every rank's stack on record; 0: never."""
     preempt_grace: float = 600.0
     """Seconds that the last save after a preemption may take."""
     max_restarts: int = 0

@@ -34,6 +34,8 @@ class Launch:
     """How to go on after a bad end; empty: by a resume."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What the user gave for the run's processes (--env-file); `environment` holds it too."""
+    env_file: str = ""
+    """The file that they are from; empty: there is none."""
     reach: Reach = field(default_factory=lambda: Reach(launcher="ssh", ssh=SshOptions()))
     """How the hosts are reached."""
     master_addr: str = LOOPBACK

@@ -96,11 +96,6 @@ class HostChannel:
         """Whether something may still be heard."""
         return self.reader.is_open
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether it ended without a farewell."""
-        return not self.is_open and self.status is None
-
     def send(self, order: Message) -> None:
         """An order for the supervisor; one that can't be sent is lost, and its silence will tell."""
         if self.line.takes_orders:

@@ -64,7 +64,7 @@ class DeepSpeedGroup:
         self._began = time.monotonic()
         logs = launch.run_dir.attempt_logs(launch.attempt)
         self._hosts = {host.name: _HostState(host, logs / f"node_{rank}.log", heard_at=self._began) for rank, host in enumerate(launch.hosts)}
-        self._stall = StallWatch(rules.stall_timeout, time.monotonic)
+        self._stall = StallWatch(rules.hang, launch.resolved.world_size, time.monotonic)
         self._rest = b""
         self._kill_at: float | None = None
         """When DeepSpeed's launcher is ended; None until something failed."""
@@ -170,6 +170,7 @@ class DeepSpeedGroup:
             self._end()
         if self._stall.is_due() and self._kill_at is None:
             self._ending.is_stalled, self._ending.stall_places = True, self._stall.places()
+            self._ending.is_starting = self._stall.is_starting
             self._end()
         for state in self._hosts.values():
             silence = now - state.heard_at

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ftcore.spec.errors import PREEMPTED
 from launcher.backends.channel import HostChannel, Line
-from launcher.backends.stall import StallWatch
+from launcher.backends.stall import Limits, StallWatch
 from launcher.children import Event, StopSignals
 from launcher.node_channel import BEAT_S, Message
 from launcher.processes import PREEMPTING, exit_status
@@ -28,8 +28,8 @@ class Rules:
 
     heartbeat_timeout: float
     """Seconds without a word of a remote host until it counts as lost."""
-    stall_timeout: float
-    """Seconds without progress of any rank until the run counts as hung; 0: never."""
+    hang: Limits
+    """When the run counts as hung."""
     preempt_grace: float
     """Seconds that the last save may take."""
 
@@ -43,6 +43,8 @@ class Ending:
     lost_at: float = 0.0
     """When the first of them was last heard, on the monotonic clock."""
     is_stalled: bool = False
+    is_starting: bool = False
+    """It hung before every rank had begun."""
     stall_places: dict[int, str] = field(default_factory=dict)
     """Rank -> where it last made progress."""
     stacks: dict[int, str] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class HostGroup:
     def __init__(self, lines: list[Line], headers: list[Message], rules: Rules, *, on_event: Callable[[Event], None]) -> None:
         self._lines, self._headers, self._rules, self._on_event = lines, headers, rules, on_event
         self._channels: list[HostChannel] = []
-        self._stall = StallWatch(rules.stall_timeout, time.monotonic)
+        self._stall = StallWatch(rules.hang, sum(line.host.slots for line in lines), time.monotonic)
         self._began = time.monotonic()
         self._port = 0
         """Where the ranks meet, once the host of rank 0 has said it."""
@@ -127,7 +129,7 @@ class HostGroup:
         elif name == "preempt" and self._save_until is None:
             self._begin_saving(int(event["signal"]))
             self._on_event(event)
-        elif name != "alive":
+        elif name not in ("alive", "preempt"):
             self._on_event(event)
         # Not at an error: the rank is still writing down what happened.
         if name == "rank_exit" and event["status"] not in (0, PREEMPTED):
@@ -166,6 +168,7 @@ class HostGroup:
             self._end()
         if self._stall.is_due() and self._end_at is None:
             self._ending.is_stalled, self._ending.stall_places = True, self._stall.places()
+            self._ending.is_starting = self._stall.is_starting
             self._order({"do": "stacks"})
             self._end_at = now + END_LIMIT_S
         for channel in self._open():

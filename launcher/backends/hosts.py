@@ -22,7 +22,8 @@ def run_launch(launch: Launch, progress: Progress) -> str:
     Raises the FtError of what failed first, or RunStoppedError after a signal.
     """
     run_dir = launch.run_dir
-    command = f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}"
+    again = f" --env-file {shlex.quote(launch.env_file)}" if launch.env_file else ""
+    command = f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}{again}"
     environment = {**launch.environment, ATTEMPT: str(launch.attempt)}
     for note in meeting_notes(launch) if launch.trains else ():
         progress.line(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from launcher.children import Event
@@ -11,15 +12,28 @@ PROGRESS = ("update", "evaluation", "progress", "note", "ready")
 """Events of ranks that show that something goes on."""
 
 
-class StallWatch:
-    """Hears all events of the ranks; `is_due` once the limit has passed without any that shows progress."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds; 0: however long."""
 
-    def __init__(self, limit_s: float, clock: Callable[[], float]) -> None:
-        self.limit_s = limit_s
-        """0: never."""
-        self._clock = clock
-        self._moved_at = clock()
+    start_s: float
+    """From the start until every rank has begun."""
+    stall_s: float
+    """Without progress of any rank after that."""
+
+
+class StallWatch:
+    """Hears all events of the ranks; `is_due` once a limit has passed: until every rank has begun, and then without any sign of progress."""
+
+    def __init__(self, limits: Limits, world_size: int, clock: Callable[[], float]) -> None:
+        self._limits, self._world_size, self._clock = limits, world_size, clock
+        self._began_at = self._moved_at = clock()
         self._places: dict[int, dict[str, Any]] = {}
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether there are ranks that have not begun."""
+        return len(self._places) < self._world_size
 
     def hear(self, event: Event) -> None:
         """Notes what an event says of progress."""
@@ -30,7 +44,8 @@ class StallWatch:
 
     def is_due(self) -> bool:
         """Whether the run counts as hung."""
-        return self.limit_s > 0 and self._clock() - self._moved_at > self.limit_s
+        limit_s, since = (self._limits.start_s, self._began_at) if self.is_starting else (self._limits.stall_s, max(self._moved_at, self._began_at))
+        return limit_s > 0 and self._clock() - since > limit_s
 
     def places(self) -> dict[int, str]:
         """Rank -> where it last made progress, as a reader takes it."""

@@ -13,6 +13,7 @@ from launcher.backends.deepspeed_group import DeepSpeedGroup, uses_deepspeed
 from launcher.backends.host_group import Ending, HostGroup, Rules
 from launcher.backends.lines import headers, host_lines
 from launcher.backends.remote_sweep import sweep_hosts
+from launcher.backends.stall import Limits
 from launcher.children import Child, Event, StopSignals, run_child
 from launcher.events_file import append_event
 from launcher.failure import Failure, RunStoppedError, as_error, step_failure
@@ -55,7 +56,8 @@ class Steps:
         run_dir, attempt, cluster = launch.run_dir, launch.attempt, launch.resolved.spec.cluster
         self._progress.line(f"starting {launch.resolved.world_size} ranks; their logs are in {shown(self.logs)}")
         self._on_failure_event = lambda event: append_event(run_dir, event, attempt)
-        rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, stall_timeout=cluster.stall_timeout, preempt_grace=cluster.preempt_grace)
+        hang = Limits(start_s=cluster.start_timeout, stall_s=cluster.stall_timeout)
+        rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, hang=hang, preempt_grace=cluster.preempt_grace)
         group: HostGroup | DeepSpeedGroup
         if uses_deepspeed(launch):
             group = DeepSpeedGroup(launch, rules, on_event=self._on_event)

@@ -73,19 +73,22 @@ command = LaunchCommand(
 def run(given: LaunchOptions) -> None:
     """Launches. Raises the FtError of what went wrong."""
     from launcher.attempts import Manner
+    from launcher.early_stops import early_stops
     from launcher.environment import read_env_file
 
     odd = next((text for text in given.assignments if "=" not in text), None)
     if odd is not None:
         raise click.UsageError(f"unexpected argument '{odd}': a value of the spec is KEY=VALUE, a spec file is --spec FILE, and a verb comes first")
+    env_file = str(given.env_file.absolute()) if given.env_file is not None else ""
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     if variables:
         say(f"environment: {', '.join(variables)} (from {given.env_file})")
-    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables)
-    if given.resume is not None:
-        _resume(given, given.resume, manner)
-    else:
-        _start(given, manner)
+    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file)
+    with early_stops():
+        if given.resume is not None:
+            _resume(given, given.resume, manner)
+        else:
+            _start(given, manner)
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -136,11 +139,15 @@ def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
     from launcher.launching import start_again
     from launcher.run_folder import find_run
     from launcher.spec_source import Options
+    from launcher.submission.record import read_events
 
     refused = changed_by(given)
     if refused:
         raise click.UsageError(f"--resume goes on with a run as it is; {', '.join(refused)} would change it: start a new run for that")
     run_dir = find_run(run_path)
+    before = next((event.get("env_file") for event in reversed(read_events(run_dir, "launch_started"))), "")
+    if before and not manner.env_file:
+        say(f"warning: the last launch of this run had --env-file {before}; this one has none of its variables", err=True)
     options = _options(given)
     say(f"spec: {run_path / run_dir.resolved.name}, as the run was started{'' if options == Options() else ', with what the options change'}")
     start_again(run_dir, options, manner)

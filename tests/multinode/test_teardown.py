@@ -107,7 +107,7 @@ def test_a_host_that_hangs_while_it_imports(launcher: Launcher, tmp_path: Path) 
     # I03
     folder = write_sitecustomize(tmp_path / "planted", HANGS)
     hosts = launcher.hostfile(words={"node2": f"env.PYTHONPATH={folder}"})
-    launching = launcher.start("run", *LONG, "cluster.stall_timeout=12", hosts=hosts)
+    launching = launcher.start("run", *LONG, "cluster.start_timeout=20", hosts=hosts)
     done = launching.ended()
     assert done.status == 6
     assert "the run hung" in done.text

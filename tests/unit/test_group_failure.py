@@ -93,6 +93,8 @@ def test_a_supervisor_that_ended_without_a_word(tmp_path: Path) -> None:
 def test_a_run_that_hung_says_where_each_rank_was(tmp_path: Path) -> None:
     places = {0: "all_reduce (torch.py:3)", 3: "read (data.py:7)"}
     ending = Ending(is_stalled=True, stacks=places, stall_places={0: "train after update 4"})
+    starting = str(report(Record(), Ending(is_stalled=True, is_starting=True), tmp_path))
+    assert "not every rank had begun to work 900 s after the start (cluster.start_timeout)" in starting and "raise cluster.start_timeout" in starting
     error = report(Record(), ending, tmp_path)
     text = str(error)
     assert error.exit_status == 6 and error.is_infrastructure and text.startswith("the run hung: exit status 6\n    no rank made progress for 1800 s")

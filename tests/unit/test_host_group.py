@@ -20,7 +20,7 @@ from ftcore.spec.resolved import Host
 from launcher.backends import host_group
 from launcher.backends.channel import Line
 from launcher.backends.host_group import Ending, HostGroup, Rules
-from launcher.backends.stall import StallWatch
+from launcher.backends.stall import Limits, StallWatch
 from launcher.children import Event, StopSignals, stop_signals
 from launcher.node_channel import Message
 from tests.unit.live_processes import ROOT, alive, environment, noted, wait_until, write_script
@@ -51,7 +51,7 @@ class Run:
         self.events: list[Event] = []
         self.seconds = 0.0
         lines = [line(folder, 0, script), line(folder, 1, script, instead)]
-        rules = Rules(heartbeat_timeout=3, stall_timeout=stall_timeout, preempt_grace=5)
+        rules = Rules(heartbeat_timeout=3, hang=Limits(start_s=stall_timeout, stall_s=stall_timeout), preempt_grace=5)
         self._group = HostGroup(lines, [header(ONLY="alpha's"), header(ONLY='b $x \'q\' "d" \n é {"j": 1}')], rules, on_event=self.events.append)
 
     def to_its_end(self, act: Callable[[StopSignals], None] = lambda stop: None) -> Ending:
@@ -232,10 +232,16 @@ def test_a_supervisor_without_its_launcher_ends_its_ranks(tmp_path: Path, way: s
 
 def test_what_counts_as_progress() -> None:
     now = [0.0]
-    watch = StallWatch(10, lambda: now[0])
-    for event in ({"event": "alive", "at": {}}, {"event": "preempt"}, {"event": "alive", "at": {"3": {"update": 7, "stage": "train"}}}):
+    watch = StallWatch(Limits(start_s=25, stall_s=10), 2, lambda: now[0])
+    for event in ({"event": "alive", "at": {}}, {"event": "preempt"}, {"event": "alive", "at": {"1": {"update": None, "stage": "start"}}}):
         now[0] += 8
         watch.hear(event)
-    assert not watch.is_due() and watch.places() == {3: "train after update 7"}
+    assert watch.is_starting and not watch.is_due()
+    now[0] += 2
+    assert watch.is_due()
+    watch.hear({"event": "alive", "at": {"0": {"update": 7, "stage": "train"}}})
+    assert not watch.is_starting and not watch.is_due() and watch.places() == {0: "train after update 7", 1: "start"}
     now[0] += 10.5
-    assert watch.is_due() and not StallWatch(0, lambda: 1e9).is_due()
+    assert watch.is_due()
+    now[0] += 1e9
+    assert not StallWatch(Limits(start_s=0, stall_s=0), 1, lambda: now[0]).is_due()
