@@ -14,10 +14,12 @@ from ftcore.spec.errors import ClusterError
 from launcher.submission.record import Submission
 
 COMMAND_LIMIT_S = 20.0
-"""For one call; slurmctld answers in milliseconds, or its own time limit of 10 s ends the call."""
+"""For one question with all its tries; slurmctld answers in milliseconds, or its own time limit of 10 s ends a call."""
 SUBMIT_LIMIT_S = 60.0
 PAUSES_S = (1.0, 3.0)
-"""Before the second and the third try of a question that slurmctld did not answer."""
+"""Before the second and the third try of a question that was answered by an error."""
+LEAST_S = 1.0
+"""With less time left there is no further try."""
 
 _PASSED = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
 _DEFAULTS = {"SBATCH_ACCOUNT": "account", "SBATCH_PARTITION": "partition", "SBATCH_QOS": "qos", "SBATCH_CONSTRAINT": "constraint"}
@@ -131,15 +133,23 @@ def _cluster(submission: Submission) -> tuple[str, ...]:
 
 
 def _answer(argv: list[str], *, gone: str = "") -> str:
-    """stdout of a command, tried three times. `gone`: text of an error that only says that the job is no longer known."""
-    for pause in (*PAUSES_S, None):
-        ended = _call(argv, limit_s=COMMAND_LIMIT_S)
-        if ended.returncode == 0 or (gone and gone in ended.stderr):
-            return ended.stdout
-        if pause is None or "Invalid" in ended.stderr:
+    """stdout of a command, tried three times within COMMAND_LIMIT_S. `gone`: text of an error that only says that the job is no longer known."""
+    end = time.monotonic() + COMMAND_LIMIT_S
+    said = ""
+    for pause in (0.0, *PAUSES_S):
+        left = end - time.monotonic() - pause
+        if said and left < LEAST_S:
             break
         time.sleep(pause)
-    raise ClusterError(f"{argv[0]} got no answer: {_said(ended)}", where="Slurm", fix="see `scontrol ping`, and try again")
+        ended = _call(argv, limit_s=left)
+        if ended.returncode == 0 or (gone and gone in ended.stderr):
+            return ended.stdout
+        is_silent = ended.returncode == os.EX_TEMPFAIL
+        # An error tells more than the silence after it.
+        said = said if said and is_silent else _said(ended)
+        if is_silent or "Invalid" in ended.stderr:
+            break
+    raise ClusterError(f"{argv[0]} got no answer: {said}", where="Slurm", fix="see `scontrol ping`, and try again")
 
 
 def _call(argv: list[str], *, limit_s: float, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
