@@ -16,6 +16,8 @@ from ftcore.spec.stored import read_stored, stored_text
 SUBMISSION_VERSION = 1
 REQUEUED = "requeued"
 """Name of the event of a job that went back into the queue."""
+SPENT = "requeues_spent"
+"""Name of the event of a job that was put back so often that it did not begin again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class Submission:
     """Whether RUN/model is written at the end."""
     time: float
     """Seconds since the epoch."""
+    on_cpu: bool = False
+    """Whether slots are CPU ranks; a record of an earlier ftlaunch does not say it."""
     version: int = SUBMISSION_VERSION
 
 
@@ -80,7 +84,15 @@ def submission_text(submission: Submission) -> str:
 
 def note_requeue(run_dir: RunDir, *, job: str, restart: int, reason: str, delay_s: float, by: str) -> None:
     """Adds the event of a requeue. `restart` is how often the job had been started anew before it; `by` is ftlaunch or slurm."""
-    event = {"event": REQUEUED, "time": time.time(), "job": job, "restart": restart, "reason": reason, "delay_s": delay_s, "by": by}
+    _append(run_dir, {"event": REQUEUED, "time": time.time(), "job": job, "restart": restart, "reason": reason, "delay_s": delay_s, "by": by})
+
+
+def note_spent(run_dir: RunDir, *, job: str, restart: int, reason: str) -> None:
+    """Adds the event of a job that was put back more often than it may be; `restart` is how often."""
+    _append(run_dir, {"event": SPENT, "time": time.time(), "job": job, "restart": restart, "reason": reason})
+
+
+def _append(run_dir: RunDir, event: dict[str, Any]) -> None:
     # One write of less than a page: lines of several writers never mix.
     handle = os.open(run_dir.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

@@ -15,7 +15,7 @@ from ftcore.spec.cluster import SchedulerSection
 from ftcore.spec.errors import ClusterError, FtError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
-from launcher.environment import import_root
+from launcher.environment import import_root, read_env_file
 from launcher.forwarding import forwarded
 from launcher.hostfile import render_hostfile
 from launcher.run_folder import locked, make_default_folder, make_named_folder, next_attempt, shown, write_files
@@ -109,7 +109,7 @@ def submit_new(runs: tuple[Run, ...], output: Path | None, how: How) -> list[tup
 
 
 def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
-    """Queues jobs that go on with a run that was submitted or launched before.
+    """Queues jobs that go on with a run that was submitted or launched before; what `how` leaves open is as the earlier submission had it.
 
     Raises ClusterError while jobs of it are queued or running, CheckpointError when its files were changed or a launch owns the folder.
     """
@@ -120,10 +120,19 @@ def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
         earlier = read_submission(run_dir) if is_submitted(run_dir) else None
         if earlier is not None:
             _require_ended(run_dir, earlier)
+            how = _as_before(how, earlier)
         section = earlier.scheduler if earlier is not None else resolved.spec.cluster.scheduler
         scheduler = scheduler_again(resolved, section, asked, next_attempt(run_dir))
-        cancelled_path(run_dir).unlink(missing_ok=True)
         return _submit(run_dir, resolved, scheduler, how)
+
+
+def _as_before(how: How, earlier: Submission) -> How:
+    """`how` with what the earlier submission said and nobody says anew. Raises SpecError when its --env-file can't be read any more."""
+    env_file = how.env_file
+    if env_file is None and earlier.env_file:
+        env_file = Path(earlier.env_file)
+        read_env_file(env_file)
+    return replace(how, on_cpu=how.on_cpu or earlier.on_cpu, env_file=env_file, exports=how.exports and earlier.exports)
 
 
 def _require_ended(run_dir: RunDir, earlier: Submission) -> None:
@@ -148,16 +157,28 @@ def _submit(run_dir: RunDir, resolved: ResolvedSpec, scheduler: SchedulerSection
     names = passed_variables(os.environ, resolved.spec.cluster.forward_env).names
     environment = sbatch_environment(os.environ, names, {name: getattr(scheduler, name) for name in ("partition", "account", "qos", "constraint")})
     record = Submission(
-        jobs=(), cluster="", scheduler=scheduler, env_file=str(how.env_file.absolute()) if how.env_file else "", exports=how.exports, time=time.time()
+        jobs=(),
+        cluster="",
+        scheduler=scheduler,
+        env_file=str(how.env_file.absolute()) if how.env_file else "",
+        exports=how.exports,
+        on_cpu=how.on_cpu,
+        time=time.time(),
     )
+    cancelled = cancelled_path(run_dir)
+    was_cancelled = cancelled.exists()
     try:
         for _ in range(how.chain):
             job, cluster = submit(run_dir.path, script, names, environment, after=record.jobs[-1] if record.jobs else "")
             record = replace(record, jobs=(*record.jobs, job), cluster=cluster)
+            # Not before a job is there; and it looks for the mark only when it stands in the record.
+            cancelled.unlink(missing_ok=True)
             # At once: a job that begins reads it, and a job that nobody wrote down could not be cancelled.
             write_files({submission_path(run_dir): submission_text(record)})
     except (FtError, KeyboardInterrupt):
         _cancel(record)
+        if was_cancelled:
+            cancelled.touch()
         raise
     return record
 
