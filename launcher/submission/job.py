@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ from launcher.run_change import change_run, kept_path
 from launcher.run_folder import find_run, locked, next_attempt, shown
 from launcher.slurm_nodes import job_hosts
 from launcher.spec_source import Options
-from launcher.submission.record import Submission, cancelled_path, job_hosts_path, note_requeue, read_submission, requeues, slurm_log
-from launcher.submission.requeueing import Cause, Decision, Ending, Then, decide, find_cause
+from launcher.submission.record import Submission, cancelled_path, job_hosts_path, note_requeue, note_spent, read_submission, requeues, slurm_log
+from launcher.submission.requeueing import Cause, Decision, Ending, Then, decide, find_cause, first_line, is_machines, spent
 from launcher.submission.slurm import delay, requeue, scancel, show_job
 from launcher.unchanged import load_unchanged
 
@@ -67,8 +68,16 @@ class Start:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """How a launch went."""
+
+    status: int
+    failure: FtError | None = None
+
+
 def run_start(start: Start, signals: Signals) -> int:
-    """Runs the launch and does what follows its end; returns the status of the launch."""
+    """Runs the launch and does what follows its end; returns the status of the launch, or PREEMPTED when the job was put back too often to begin."""
     run_dir = start.run_dir
     submission = _read_record(start)
     if cancelled_path(run_dir).exists():
@@ -78,14 +87,25 @@ def run_start(start: Start, signals: Signals) -> int:
         _say("the run is done already: nothing to do")
         return 0
     _note_slurms_own(start)
+    over = spent(start.restarts, submission.scheduler)
+    if over is not None:
+        note_spent(run_dir, job=start.job, restart=start.restarts, reason=over.reason)
+        _follow(start, submission, over, signals)
+        _say(f"to go on: {_again(run_dir)}")
+        return PREEMPTED
     noted = any(event.get("restart") == start.restarts and event.get("by") == "ftlaunch" for event in requeues(run_dir, start.job))
-    status, is_infrastructure = _launch(start, submission, signals)
-    cause = _cause(start, status, signals)
+    outcome = _launch(start, submission, signals)
     ending = Ending(
-        status=status, is_infrastructure=is_infrastructure, cause=cause, restarts=start.restarts, noted=noted, jobs_left=len(_left(start, submission))
+        status=outcome.status,
+        is_infrastructure=is_machines(outcome.failure),
+        why=first_line(outcome.failure),
+        cause=_cause(start, outcome.status, signals),
+        restarts=start.restarts,
+        noted=noted,
+        jobs_left=len(_left(start, submission)),
     )
     _follow(start, submission, decide(ending, submission.scheduler), signals)
-    return status
+    return outcome.status
 
 
 def _read_record(start: Start) -> Submission:
@@ -111,8 +131,8 @@ def _note_slurms_own(start: Start) -> None:
         note_requeue(start.run_dir, job=start.job, restart=start.restarts - 1, reason=reason, delay_s=0.0, by="slurm")
 
 
-def _launch(start: Start, submission: Submission, signals: Signals) -> tuple[int, bool]:
-    """Goes on with the run; its exit status, and whether a machine failed, after its error was printed."""
+def _launch(start: Start, submission: Submission, signals: Signals) -> _Outcome:
+    """Goes on with the run; its exit status, and its error after that was printed."""
     from launcher.slurm_job import EarlyWarningError
 
     # srun hands the job's whole environment to its steps again, and binds no supervisor with all its ranks to one core.
@@ -126,17 +146,22 @@ def _launch(start: Start, submission: Submission, signals: Signals) -> tuple[int
         variables = read_env_file(Path(submission.env_file)) if submission.env_file else {}
         _say(f"job {start.job} on {start.nodes}" + (f", put back {start.restarts} times" if start.restarts else ""))
         _settle_hosts(start.run_dir)
-        manner = Manner(dry_run=False, exports=submission.exports, variables=variables, launcher="srun")
+        advice = f"{_again(start.run_dir)}   (unless the job goes back into the queue by itself)"
+        manner = Manner(dry_run=False, exports=submission.exports, variables=variables, launcher="srun", advice=advice)
         start_again(start.run_dir, Options(hosts=job_hosts_path(start.run_dir)), manner)
     except EarlyWarningError:
         _say("asked to stop before anything was started")
-        return PREEMPTED, False
+        return _Outcome(status=PREEMPTED)
     except FtError as error:
         print_error(error)
-        return error.exit_status, isinstance(error, ClusterError) or getattr(error, "is_infrastructure", False)
+        return _Outcome(status=error.exit_status, failure=error)
     finally:
         signals.ends_preparation = False
-    return 0, False
+    return _Outcome(status=0)
+
+
+def _again(run_dir: RunDir) -> str:
+    return f"ftlaunch submit --resume {shlex.quote(shown(run_dir.path))}"
 
 
 def _settle_hosts(run_dir: RunDir) -> None:

@@ -45,7 +45,8 @@ def render_job_script(context: JobContext) -> str:
         *((f"--time={render_slurm_time(parse_slurm_time(scheduler.time))}",) if scheduler.time else ()),
         *(f"--{name}={value}" for name in ("partition", "account", "qos", "constraint") if (value := getattr(scheduler, name))),
         f"--signal=B:{scheduler.signal}@{scheduler.signal_lead}",
-        "--requeue",
+        # Many sites put jobs back where neither is said.
+        "--requeue" if scheduler.max_requeues else "--no-requeue",
         "--open-mode=append",
         # Slurm would look for its `%j` in the folder's name as well.
         f"--output={str(context.run_dir).replace('%', '%%')}/logs/slurm-%j.out",

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ftcore.spec.cluster import SchedulerSection
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, FtError
+from launcher.approach import UnfitHostsError
+from launcher.failure import RunFailedError
 from launcher.processes import PREEMPTING
 from launcher.submission.slurm import JobState
 
 _ENDED_BY_SLURM = re.compile(r"\*\*\* JOB (?P<job>[0-9]+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<reason>[A-Za-z ]+?))? \*\*\*")
 _LATE = frozenset(INTERRUPT_STATUS_BASE + signum for signum in PREEMPTING)
 MOST_DELAY_S = 24 * 3600.0
+_OUT_OF_REACH = "preflight, reach"
+_FOLLOWS = "preflight, connection"
+"""What other hosts say when one is out of reach."""
+_REASON_LETTERS = 300
 
 
 class Cause(Enum):
@@ -42,6 +48,8 @@ class Ending:
     status: int
     is_infrastructure: bool
     """A machine failed, not what was computed."""
+    why: str = ""
+    """The failure's first line."""
     cause: Cause
     restarts: int
     """How often this job had been put back into the queue before."""
@@ -65,7 +73,7 @@ class Decision:
 
 
 def decide(ending: Ending, scheduler: SchedulerSection) -> Decision:
-    """What follows. Only a preemption and a lost host put a job back, at most max_requeues times, and one start of a job does so once."""
+    """What follows. Only a preemption and the failure of a machine put a job back, at most max_requeues times, and one start of a job does so once."""
     if ending.status == 0:
         return Decision(then=Then.END_CHAIN, reason="the run is done", is_bad=False)
     if ending.cause is Cause.CANCELLED:
@@ -78,11 +86,33 @@ def decide(ending: Ending, scheduler: SchedulerSection) -> Decision:
     if ending.jobs_left:
         return Decision(then=Then.NEXT_JOB, reason=why)
     if ending.restarts >= scheduler.max_requeues:
-        counted = f"it was put back {ending.restarts} times already (cluster.scheduler.max_requeues {scheduler.max_requeues})"
-        return Decision(then=Then.LEAVE, reason=f"{why}, but {counted}")
+        return Decision(then=Then.LEAVE, reason=f"{why}, but {_counted(ending.restarts, scheduler)}")
     # A power of a large count would not fit a float.
     delay = min(scheduler.requeue_backoff * 2.0 ** min(ending.restarts, 40), MOST_DELAY_S)
     return Decision(then=Then.REQUEUE, reason=why, delay_s=delay)
+
+
+def spent(restarts: int, scheduler: SchedulerSection) -> Decision | None:
+    """What a start of a job does that Slurm, or somebody by hand, put back more often than it may be; None: it may begin."""
+    if restarts <= scheduler.max_requeues:
+        return None
+    return Decision(then=Then.END_CHAIN, reason=f"{_counted(restarts, scheduler)}: nothing is trained")
+
+
+def is_machines(failure: FtError | None) -> bool:
+    """Whether a launch failed by a machine, so that the same launch may go well later: a lost host, a killed rank, a hang, a host out of reach.
+
+    What else preflight finds is a matter of configuration, and would be found again.
+    """
+    if isinstance(failure, UnfitHostsError):
+        found = {problem.where for problem in failure.problems}
+        return _OUT_OF_REACH in found and found <= {_OUT_OF_REACH, _FOLLOWS}
+    return isinstance(failure, RunFailedError) and failure.is_infrastructure
+
+
+def first_line(failure: FtError | None) -> str:
+    """What a failure says first, short enough for an event; empty without one."""
+    return str(failure or "").partition("\n")[0][:_REASON_LETTERS]
 
 
 def find_cause(now: JobState | None, log: str, job: str, restarts: int) -> Cause:
@@ -105,6 +135,10 @@ def find_cause(now: JobState | None, log: str, job: str, restarts: int) -> Cause
     return named.get(reason, Cause.CANCELLED)
 
 
+def _counted(restarts: int, scheduler: SchedulerSection) -> str:
+    return f"it was put back {restarts} times already (cluster.scheduler.max_requeues {scheduler.max_requeues})"
+
+
 def _passing(ending: Ending) -> str:
     """Why another start may go well; empty when it would fail again."""
     if ending.status == PREEMPTED:
@@ -112,5 +146,5 @@ def _passing(ending: Ending) -> str:
     if ending.status in _LATE:
         return "asked to stop, and ended before it had saved"
     if ending.is_infrastructure:
-        return "a host was lost or is not fit"
+        return ending.why or "a machine failed"
     return "ended by Slurm before a save" if ending.cause in (Cause.TIME_LIMIT, Cause.PREEMPTED) else ""

@@ -45,11 +45,14 @@ def test_preempted_by_a_signal_and_requeued(ftlaunch: Ftlaunch, slurm: Slurm, un
         slurm.run("scancel", "--signal=USR2", "--batch", str(job))
         text, _ = follows.communicate(timeout=240)
     assert follows.returncode == 0 and slurm.state(job) == "COMPLETED", ftlaunch.slurm_log(job)
-    # Every line is whole and says whose it is, and both attempts are there.
-    assert all(" | " in line for line in text.splitlines()) and text.count(f"slurm {job} | starting 2 ranks") == 2
+    # Every line is whole and says whose it is, but for the one that begins an attempt, and both attempts are there.
+    lines = text.splitlines()
+    assert all(" | " in line for line in lines if line != "--- attempt 2 ---") and lines.count("--- attempt 2 ---") == 1
+    assert text.count(f"slurm {job} | starting 2 ranks") == 2
     assert {path.name for path in (ftlaunch.run_dir / "logs").glob("attempt_*")} == {"attempt_1", "attempt_2"}
     (requeued,) = events(ftlaunch.run_dir, "requeued")
     assert (requeued["reason"], requeued["restart"], requeued["by"]) == ("preempted", 0, "ftlaunch")
+    assert "to go on: ftlaunch submit --resume" in ftlaunch.slurm_log(job) and "ftlaunch --resume" not in ftlaunch.slurm_log(job)
     assert losses(ftlaunch.run_dir) == losses(unbroken)
     assert parameters_digest(ftlaunch.run_dir) == parameters_digest(unbroken)
     status = ftlaunch.status()
@@ -127,6 +130,13 @@ def test_the_cap_on_requeues_holds(ftlaunch: Ftlaunch, slurm: Slurm) -> None:
     assert slurm.wait_for(job) == "FAILED"
     assert slurm.shown(job)["ExitCode"] == "75:0" and slurm.shown(job)["Restarts"] == "1"
     assert "max_requeues 1" in ftlaunch.slurm_log(job)
+    # Slurm asks nobody when somebody puts it back by hand: then it begins, and trains nothing.
+    trained = losses(ftlaunch.run_dir)
+    slurm.run("scontrol", "requeue", str(job))
+    wait_until(lambda: "put back 2 times already" in ftlaunch.slurm_log(job), 60)
+    assert slurm.wait_for(job) == "FAILED" and slurm.shown(job)["ExitCode"] == "75:0" and slurm.shown(job)["Restarts"] == "2"
+    assert losses(ftlaunch.run_dir) == trained and len(list(ftlaunch.run_dir.glob("logs/attempt_*"))) == 2
+    assert [event["by"] for event in events(ftlaunch.run_dir, "requeued")] == ["ftlaunch", "slurm"]
     assert ftlaunch.status()["state"] == "preempted"
 
 
@@ -138,7 +148,7 @@ def test_cancel_leaves_nothing_and_the_run_can_go_on(ftlaunch: Ftlaunch, slurm: 
     assert ended.returncode == 0, ended.stderr
     assert [slurm.state(job) in ENDED for job in jobs] == [True, True] and slurm.processes() == {}
     assert ftlaunch.status()["state"] == "stopped" and events(ftlaunch.run_dir, "requeued") == []
-    again = ftlaunch.run("submit", "--resume", "run", "--cpu")
+    again = ftlaunch.run("submit", "--resume", "run")
     assert again.returncode == 0, again.stderr
     (job,) = ftlaunch.jobs()
     assert slurm.wait_for(job, seconds=180) == "COMPLETED", ftlaunch.slurm_log(job)

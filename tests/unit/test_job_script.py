@@ -39,6 +39,7 @@ CASES = {
     "small": context(SMALL),
     "full": replace(context(FULL), import_root=""),
     "cpu": context(SMALL, on_cpu=True),
+    "no_requeues": context(replace(SMALL, max_requeues=0)),
     "own_resources": context(replace(SMALL, time="", sbatch_args=("--gres=gpu:a100:4",))),
 }
 
