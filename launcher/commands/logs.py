@@ -27,7 +27,7 @@ command = LogsCommand(
         click.Option(["--follow", "-f", "follow"], is_flag=True, help="Go on showing what is written, until the run has ended."),
         click.Option(["--rank"], type=click.IntRange(0), metavar="N", help="Of this rank alone."),
         click.Option(["--attempt"], type=click.IntRange(1), metavar="N", help="Of this launch of the run. Default: the newest."),
-        click.Option(["--prefix/--no-prefix", "prefix"], default=None, help="Whose line it is before each line. Default: where there are several logs."),
+        click.Option(["--prefix/--no-prefix", "prefix"], default=None, help="Whose line it is before each line. Default: where several logs are, or can come."),
         click.Option(["--all", "everything"], is_flag=True, help="Also what is no rank's: preparation, supervisors, export, Slurm."),
     ],
 )

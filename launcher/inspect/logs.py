@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.errors import ClusterError, SpecError
+from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
 from launcher.inspect.events import holder
 from launcher.run_folder import next_attempt
@@ -82,6 +83,7 @@ def show_logs(run_dir: RunDir, wanted: Wanted, write: Callable[[str], None], *, 
     Raises SpecError when there is none.
     """
     attempt = _chosen(run_dir, wanted)
+    _check_rank(run_dir, wanted, attempt)
     files = [LogFile(label, path) for label, path in find_logs(run_dir, wanted, attempt)]
     if not files:
         raise SpecError(_absent(run_dir, wanted, attempt), where=str(run_dir.path), fix="see `ftlaunch status RUN`; --all shows what is no rank's")
@@ -92,24 +94,43 @@ def show_logs(run_dir: RunDir, wanted: Wanted, write: Callable[[str], None], *, 
 
 
 def follow_logs(run_dir: RunDir, wanted: Wanted, write: Callable[[str], None], *, prefixes: bool | None) -> None:
-    """Writes the logs as they grow, and those of each new attempt, until the run has ended and nothing of it is queued."""
-    files: dict[Path, LogFile] = {}
+    """Writes the logs as they grow, and those of each new attempt below a line of its own, until the run has ended and nothing of it is queued.
+
+    `prefixes` None: where more than one log can come. Raises SpecError when the run has no such rank or attempt.
+    """
+    first = shown_attempt = max(_chosen(run_dir, wanted), 1)
+    _check_rank(run_dir, wanted, first)
+    named = _can_be_several(run_dir, wanted, first) if prefixes is None else prefixes
+    files: dict[Path, _Followed] = {}
     watch = _EndWatch(run_dir)
-    first = _chosen(run_dir, wanted)
     while True:
         is_over = watch.is_over()
         # What was written before the end was seen is shown after it.
-        last = next_attempt(run_dir) - 1 if wanted.attempt is None else first
-        for attempt in range(max(first, 1), last + 1):
+        last = max(next_attempt(run_dir) - 1, first) if wanted.attempt is None else first
+        for attempt in range(first, last + 1):
             for label, path in find_logs(run_dir, wanted, attempt):
-                files.setdefault(path, LogFile(label, path))
-        named = len(files) > 1 if prefixes is None else prefixes
-        for file in files.values():
-            for line in file.lines(to_the_end=is_over):
-                write(f"{file.label} | {line}\n" if named else f"{line}\n")
+                is_attempts = path.parent == run_dir.attempt_logs(attempt)
+                files.setdefault(path, _Followed(attempt=attempt, ends_with_attempt=is_attempts, file=LogFile(label, path)))
+        for each in files.values():
+            for line in each.file.lines(to_the_end=is_over or (each.ends_with_attempt and each.attempt < last)):
+                if each.attempt > shown_attempt:
+                    shown_attempt = each.attempt
+                    write(f"--- attempt {shown_attempt} ---\n")
+                write(f"{each.file.label} | {line}\n" if named else f"{line}\n")
         if is_over:
             return
         time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Followed:
+    """A log that is followed."""
+
+    attempt: int
+    """In which it was first seen."""
+    ends_with_attempt: bool
+    """Whether nothing is written to it once the next attempt has begun; Slurm's log is the job's, over its attempts."""
+    file: LogFile
 
 
 class _EndWatch:
@@ -142,6 +163,23 @@ def _chosen(run_dir: RunDir, wanted: Wanted) -> int:
         fix = f"there are attempts 1 to {newest}" if newest else "no launch of it has begun"
         raise SpecError(f"there is no attempt {wanted.attempt}", where="--attempt", fix=fix)
     return wanted.attempt
+
+
+def _check_rank(run_dir: RunDir, wanted: Wanted, attempt: int) -> None:
+    """Raises SpecError when no log of the rank is there and none can come: the run has fewer ranks."""
+    if wanted.rank is None or run_dir.rank_log(attempt, wanted.rank).exists() or not run_dir.resolved.is_file():
+        return
+    count = load_resolved(run_dir.resolved).world_size
+    if wanted.rank >= count:
+        fix = f"give a rank from 0 to {count - 1}" if count > 1 else "its only rank is 0"
+        raise SpecError(f"the run has no rank {wanted.rank}: it has {count} rank{'s' if count > 1 else ''}", where="--rank", fix=fix)
+
+
+def _can_be_several(run_dir: RunDir, wanted: Wanted, attempt: int) -> bool:
+    """Whether more than one log is to be followed: said once, before the first line, so that all lines look alike."""
+    if wanted.everything or wanted.rank is not None:
+        return wanted.everything
+    return load_resolved(run_dir.resolved).world_size > 1 or len(find_logs(run_dir, wanted, attempt)) > 1
 
 
 def _absent(run_dir: RunDir, wanted: Wanted, attempt: int) -> str:

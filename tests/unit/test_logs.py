@@ -61,7 +61,8 @@ def test_the_others(run_dir: RunDir) -> None:
     ("wanted", "told"),
     [
         (Wanted(attempt=3, rank=None, everything=False), "there is no attempt 3"),
-        (Wanted(attempt=None, rank=9, everything=False), "attempt 2 has no log of rank 9"),
+        (Wanted(attempt=None, rank=9, everything=False), "the run has no rank 9: it has 2 ranks"),
+        (Wanted(attempt=None, rank=1, everything=False), "attempt 2 has no log of rank 1"),
     ],
 )
 def test_what_is_not_there(run_dir: RunDir, wanted: Wanted, told: str) -> None:
@@ -107,13 +108,52 @@ def test_following_goes_on_with_the_next_attempt_and_ends_with_the_run(run_dir: 
         wait_until(lambda: "rank 0 | half a line\n" in lines)
         assert thread.is_alive() and not any("last" in line for line in lines)
     thread.join(10)
-    assert not thread.is_alive() and lines[-1] == "rank 0 | last\n" and "rank 2 | no end\n" in lines
+    assert not thread.is_alive() and lines[-1] == "rank 0 | last\n"
+    # The attempt before has ended: its last line comes before the new one's first.
+    assert lines[-4:-1] == ["rank 2 | no end\n", "--- attempt 3 ---\n", "rank 0 | half a line\n"]
+
+
+def test_a_rank_that_the_run_has_not_is_not_waited_for(run_dir: RunDir) -> None:
+    with locked(run_dir), pytest.raises(SpecError, match="the run has no rank 7: it has 2 ranks"):
+        follow_logs(run_dir, Wanted(attempt=None, rank=7, everything=False), print, prefixes=None)
+    run_dir.resolved.write_text(resolved_for(1).to_json())
+    with pytest.raises(SpecError, match="the run has no rank 7: it has 1 rank"):
+        follow_logs(run_dir, Wanted(attempt=None, rank=7, everything=False), print, prefixes=None)
+
+
+# Whether a line says whose it is can't depend on how many logs are there when it comes.
+@pytest.mark.parametrize(
+    ("rank", "slots", "expected"),
+    [
+        (0, 2, ["hello\n", "--- attempt 2 ---\n", "again\n"]),
+        (None, 1, ["hello\n", "--- attempt 2 ---\n", "again\n"]),
+        (None, 2, ["rank 0 | hello\n", "--- attempt 2 ---\n", "rank 0 | again\n"]),
+    ],
+)
+def test_followed_lines_look_alike(tmp_path: Path, rank: int | None, slots: int, expected: list[str]) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.resolved.write_text(resolved_for(slots).to_json())
+    run_dir.attempt_logs(1).mkdir(parents=True)
+    run_dir.rank_log(1, 0).write_text("hello\n")
+    lines: list[str] = []
+    wanted = Wanted(attempt=None, rank=rank, everything=False)
+    with locked(run_dir):
+        thread = threading.Thread(target=follow_logs, args=(run_dir, wanted, lines.append), kwargs={"prefixes": None})
+        thread.start()
+        wait_until(lambda: lines == expected[:1])
+        run_dir.attempt_logs(2).mkdir()
+        run_dir.rank_log(2, 0).write_text("again\n")
+        wait_until(lambda: len(lines) == 3)
+    thread.join(10)
+    assert not thread.is_alive() and lines == expected
 
 
 def test_the_command(run_dir: RunDir) -> None:
     folder = run_dir.path.parent
     assert ftlaunch(folder, "logs", "run", "--rank", "10").stdout == "ten\n"
-    assert ftlaunch(folder, "logs", "-f", "run", "--attempt", "1").stdout == "hello of attempt 1\n"
+    assert ftlaunch(folder, "logs", "-f", "run", "--attempt", "1").stdout == "rank 0 | hello of attempt 1\n"
+    ended = ftlaunch(folder, "logs", "-f", "run", "--rank", "7")
+    assert ended.returncode == 2 and ended.stdout == "" and "no rank 7" in ended.stderr
     assert ftlaunch(folder, "logs", "none").returncode == 5
 
 
