@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from ftcore.spec.errors import PREEMPTED, ClusterError, TrainingError
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, ClusterError, TrainingError
 from launcher.backends.base import Launch
 from launcher.backends.host_group import Ending
+from launcher.children import Event
 from launcher.failure import Failure, first_rank_failure, step_failure
 from launcher.record import Record
 
@@ -23,13 +25,19 @@ def group_failure(record: Record, ending: Ending, launch: Launch) -> Failure | N
         return step_failure(f"the supervisor on {refused.get('host')}", int(refused.get("exit_status", 1)), record, _log(launch, str(refused.get("host"))))
     if ending.lost:
         return _lost(ending, launch)
+    left = next((event for event in record.rank_exits if event["status"] == 0 and by_rank is not None and event["heard"] < by_rank.time), None)
+    if left is not None and not ending.is_preempted:
+        return _left(left, launch)
     if ending.is_preempted and not ending.saved_late:
         # A rank that was still loading ends at once, and the others miss it: nothing is lost.
         return None if by_rank is None or by_rank.lost_peer else by_rank
     if by_rank is not None:
         return by_rank
     bad = [(host, status) for host, status in ending.statuses.items() if status not in (0, PREEMPTED)]
-    return step_failure(f"the supervisor of the ranks on {bad[0][0]}", bad[0][1], record, _log(launch, bad[0][0])) if bad else None
+    if not bad:
+        return None
+    failure = step_failure(f"the supervisor of the ranks on {bad[0][0]}", bad[0][1], record, _log(launch, bad[0][0]))
+    return replace(failure, is_infrastructure=bad[0][1] > INTERRUPT_STATUS_BASE)
 
 
 def _lost(ending: Ending, launch: Launch) -> Failure:
@@ -44,6 +52,19 @@ def _lost(ending: Ending, launch: Launch) -> Failure:
         details=(why, *others),
         hints=(f"look at the host: ftlaunch doctor --hosts {launch.run_dir.hostfile}",),
         is_infrastructure=True,
+    )
+
+
+def _left(exited: Event, launch: Launch) -> Failure:
+    """A rank that ended before the others had done, as if its work were: what the others say of it is a consequence."""
+    rank = int(exited["rank"])
+    return Failure(
+        who=f"rank {rank} on {exited.get('host')}",
+        verb="left before the training was done",
+        status=1,
+        log=launch.run_dir.rank_log(launch.attempt, rank),
+        time=exited["heard"],
+        details=("it ended with exit status 0, and the others miss it",),
     )
 
 

@@ -12,6 +12,8 @@ import os
 import time
 from typing import Any
 
+MOST_BYTES = 1 << 20
+"""Read at once: what a rank writes to the wrong descriptor must not keep its supervisor from its orders. Longer lines are no events."""
 BEAT_S = 1.0
 """Seconds between two signs of life, in either direction."""
 HEADER_LIMIT_S = 60.0
@@ -32,14 +34,19 @@ class LineReader:
     def read(self) -> list[Message]:
         """The whole lines that have arrived; what is no JSON object is passed over."""
         lines: list[bytes] = []
+        taken = 0
         with contextlib.suppress(BlockingIOError):
-            while True:
+            while taken < MOST_BYTES:
                 chunk = self._chunk()
                 if not chunk:
                     self.is_open = False
                     break
+                taken += len(chunk)
                 *whole, self._rest = (self._rest + chunk).split(b"\n")
                 lines += whole
+                if len(self._rest) > MOST_BYTES:
+                    # What follows of it is no JSON either.
+                    self._rest = b""
         return [message for line in lines if (message := _parsed(line)) is not None]
 
     def _chunk(self) -> bytes:
@@ -103,6 +110,8 @@ class Channel:
     def over_stdio(cls, *, reads: bool) -> Channel:
         """Takes stdin and stdout for itself: whatever else this process prints goes to stderr."""
         events = LineWriter(os.dup(1))
+        # A login script may have left a line open.
+        events.pending = b"\n"
         os.dup2(2, 1)
         orders = LineReader(os.dup(0)) if reads else None
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -141,6 +150,6 @@ class Channel:
 def _parsed(line: bytes) -> Message | None:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None

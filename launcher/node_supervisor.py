@@ -29,6 +29,8 @@ LOST_GRACE_S = 2.0
 """The same when the launcher is gone, which has taken some seconds to be sure of."""
 FAREWELL_S = 60.0
 """For the ranks that are left when the first one has ended as a preempted run does."""
+OWN_EVENTS = frozenset(("hello", "alive", "bye", "stacks", "preempt", "rank_exit", "adrift"))
+"""What only a supervisor tells: a rank that writes such a line has written to the wrong descriptor."""
 _ENDING = (signal.SIGINT, signal.SIGHUP)
 _WATCHED = (signal.SIGCHLD, *_ENDING, *PREEMPTING)
 
@@ -38,8 +40,6 @@ class TrackedRank:
     """A rank that runs."""
 
     process: subprocess.Popen[bytes] | AdoptedProcess
-    is_ready: bool = False
-    """Whether it takes signals; before that it has done nothing worth waiting for."""
 
 
 class Supervisor:
@@ -52,10 +52,14 @@ class Supervisor:
         self._ranks: dict[int, TrackedRank] = {}
         """Local rank -> the rank, as long as it runs."""
         self._starting: ForkedStart | None = None
+        self._ready: set[int] = set()
+        """Local ranks that take signals; before, a rank has done nothing worth waiting for. One may say so before it is this process's own child."""
         self._status = 0
         """Of the first rank that failed, or of what stopped this host."""
         self._is_over = False
         """No rank will be started any more."""
+        self._is_ending = False
+        """The ranks that are left were told to end; before, they may be given time to leave by themselves."""
         self._kill_at: float | None = None
         """When the ranks that are left get SIGKILL, on the monotonic clock; None until they are being ended."""
         self._launch_id = f"{os.environ.get(LAUNCH_ID) or uuid.uuid4().hex}.{node.node_rank}"
@@ -102,8 +106,9 @@ class Supervisor:
 
     def end(self, status: int, grace_s: float = GRACE_S) -> None:
         """Ends the ranks that are left. Only the first call counts."""
-        if self._kill_at is not None:
+        if self._is_ending:
             return
+        self._is_ending = True
         self._status, self._is_over = status, True
         self._kill_at = time.monotonic() + grace_s
         self._signal_all(signal.SIGTERM)
@@ -111,7 +116,7 @@ class Supervisor:
     def preempt(self, signum: int) -> None:
         """Asks the ranks to save and end; one that is not ready yet finds the signal when it is."""
         self.tell({"event": "preempt", "signal": signum})
-        if not any(rank.is_ready for rank in self._ranks.values()):
+        if not self._ready:
             # Nothing was trained yet that could be lost.
             self.end(PREEMPTED)
         for rank in self._ranks.values():
@@ -179,8 +184,9 @@ class Supervisor:
         lost = channel.why_lost()
         if lost and channel.orders is not None and not channel.orders.is_open and channel.orders.handle in selector.get_map():
             selector.unregister(channel.orders.handle)
-        if lost and self._kill_at is None:
+        if lost and not self._is_ending:
             sys.stderr.write(f"{self.node.host}: {lost}; its ranks are ended\n")
+            self.tell({"event": "adrift", "reason": lost})
             self.end(exit_status(-signal.SIGHUP), LOST_GRACE_S)
 
     def _obey(self, order: Message) -> None:
@@ -216,11 +222,11 @@ class Supervisor:
             name = event.get("event")
             rank = event.get("rank")
             local_rank = rank - self.node.first_rank if isinstance(rank, int) else -1
-            if name == "ready" and local_rank in self._ranks:
-                self._ranks[local_rank].is_ready = True
+            if name == "ready":
+                self._ready.add(local_rank)
             elif name == "at" and isinstance(rank, int):
                 self._places[rank] = event
-            elif isinstance(name, str):
+            elif isinstance(name, str) and name not in OWN_EVENTS:
                 # A rank says what its machine is called; reports use the hostfile's name.
                 self.tell({**event, "host": self.node.host})
 
@@ -251,7 +257,7 @@ class Supervisor:
 
     def _ended(self, local_rank: int, rank: TrackedRank, returncode: int) -> None:
         status = exit_status(returncode)
-        if not rank.is_ready and -returncode in PREEMPTING and self._kill_at is None:
+        if local_rank not in self._ready and -returncode in PREEMPTING and self._kill_at is None:
             status = PREEMPTED
         ended_here = self._kill_at is not None and -returncode in (signal.SIGTERM, signal.SIGKILL, signal.SIGABRT)
         memory = self._memory.of(rank.process.pid) if returncode == -signal.SIGKILL and not ended_here else {}
@@ -260,7 +266,7 @@ class Supervisor:
             # The others end by themselves now; the run's status is set by the first.
             self._status = PREEMPTED
             self._kill_at = time.monotonic() + FAREWELL_S
-        elif status != 0:
+        elif status not in (0, PREEMPTED):
             self.end(status)
 
     def _show_life(self) -> None:
@@ -276,8 +282,8 @@ class Supervisor:
             self._channel.events.flush()
 
     def _signal_all(self, signum: int) -> None:
-        for rank in self._ranks.values():
-            signal_group(rank.process.pid, signum if rank.is_ready else signal.SIGKILL)
+        for local_rank, rank in self._ranks.items():
+            signal_group(rank.process.pid, signum if local_rank in self._ready else signal.SIGKILL)
         if self._starting is not None:
             signal_group(self._starting.process.pid, signal.SIGKILL)
 

@@ -20,6 +20,8 @@ class Record:
     """Updates that changed nothing because something was not finite."""
     preempted_by: int = 0
     """The signal by which a host's supervisor was asked to let the ranks save; 0: none was."""
+    saved: Event | None = None
+    """What rank 0 told when the run stopped as it was asked to."""
     trains: bool = False
     """Whether any rank has begun."""
     errors: list[Event] = field(default_factory=list)
@@ -39,6 +41,8 @@ class Record:
             self.evaluations[held_out] = (first, event)
         elif name in ("failed_update", "overflow"):
             self.skipped += 1
+        elif name == "preempted":
+            self.saved = event
         elif name == "preempt":
             self.preempted_by = int(event["signal"])
         elif name == "error":

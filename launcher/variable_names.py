@@ -8,11 +8,12 @@ from launcher.environment import SET_BY_LAUNCHER
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-_SECRET_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "COOKIE")
-_SECRET_WORDS = re.compile(r"(?:^|_)(?:[A-Z0-9]*KEYS?|AUTH|AUTHORIZATION|PASS|PWD|DSN|NETRC|BEARER|SESSIONID)(?:_|$)")
+_SECRET_PARTS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "COOKIE", "SSHPASS", "DATABASE_URL")
+_SECRET_WORDS = re.compile(r"(?:^|_)(?:[A-Z0-9]*KEYS?[0-9]*|AUTH|AUTHORIZATION|PAT|JWT|[A-Z0-9]*PASS|PWD|DSN|NETRC|BEARER|SESSIONID)(?:_|$)")
 # Of text, or of the shell's folder: nothing secret about them.
 _PLAIN = re.compile(r"TOKENIZERS?_|(?:^|_)(?:MAX|MIN|NUM|N)(?:_[A-Z]+)*_TOKENS?$|^(?:OLD)?PWD$|(?:^|_)(?:KEYBOARD|TOKENS_PER_[A-Z]+)(?:_|$)")
-_URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]*:[^/?#\s]*@")
+# Bounded, so that a long value takes no longer than its length.
+_URL_WITH_PASSWORD = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,20}://[^/?#@\s]{0,256}:[^/?#\s]{0,512}@")
 _KNOWN_TOKEN = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA)[A-Za-z0-9_-]{16,}")
 _OTHER_SECRET = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic) \S{8,}")
 
@@ -26,6 +27,8 @@ def is_secret(name: str, value: str = "") -> bool:
     """Whether a variable holds a secret, by its name, or by the form of its value (a URL with a password, a private key, a known kind of token)."""
     telling = _PLAIN.sub("", name.upper())
     if any(part in telling for part in _SECRET_PARTS) or _SECRET_WORDS.search(telling):
+        return True
+    if telling.endswith("_PROXY") and "@" in value:
         return True
     return any(form.search(value) for form in (_URL_WITH_PASSWORD, _KNOWN_TOKEN, _OTHER_SECRET))
 

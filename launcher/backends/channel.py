@@ -96,6 +96,11 @@ class HostChannel:
         """Whether something may still be heard."""
         return self.reader.is_open
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether orders wait to be written."""
+        return bool(self._orders.pending)
+
     def send(self, order: Message) -> None:
         """An order for the supervisor; one that can't be sent is lost, and its silence will tell."""
         if self.line.takes_orders:
@@ -131,12 +136,15 @@ class HostChannel:
         received = self.reader.read()
         if received:
             self.heard_at = time.monotonic()
-        return [event for event in received if isinstance(event.get("event"), str) and not self._is_ours(event)]
+        return [event for event in received if isinstance(event.get("event"), str) and self._is_heard(event) and not self._is_ours(event)]
 
     def tick(self) -> None:
         """A sign of life, and what could not be written before. To be called each second."""
         if self.said_hello:
             self.send({"do": "alive"})
+
+    def flush(self) -> None:
+        """Writes what could not be written before."""
         self._orders.flush()
 
     def give_up(self, why: str) -> None:
@@ -171,6 +179,10 @@ class HostChannel:
         if not self.said_hello:
             return f"it could not be reached, or the supervisor could not be started there (exit status {status} of {self.line.argv[0]})"
         return f"the connection ended (exit status {status} of {os.path.basename(self.line.argv[0])})"
+
+    def _is_heard(self, event: Event) -> bool:
+        """Whether it can be the supervisor's: before its hello, a login script may print what looks like an event."""
+        return self.said_hello or event["event"] in ("hello", "error", "bye")
 
     def _is_ours(self, event: Event) -> bool:
         name = event["event"]

@@ -18,6 +18,8 @@ from launcher.processes import PREEMPTING, exit_status
 
 REACH_LIMIT_S = 60.0
 """From the start to the supervisor's hello: a connection, Python's start on a slow shared file system."""
+FLUSH_S = 0.01
+"""Between two tries to hand over orders that did not fit at once."""
 END_LIMIT_S = 7.0
 """From the order to end to the farewell: the ranks' grace and the sweep after it."""
 
@@ -94,9 +96,11 @@ class HostGroup:
                 channel.send(header)
             next_beat, heeded = 0.0, 0
             while any(channel.is_open for channel in self._channels):
-                selector.select(max(0.0, min(BEAT_S, next_beat - time.monotonic())))
+                selector.select(max(0.0, min(FLUSH_S if self._has_pending() else BEAT_S, next_beat - time.monotonic())))
                 stop.drain()
                 self._hear(selector)
+                for channel in self._open():
+                    channel.flush()
                 if time.monotonic() >= next_beat:
                     next_beat = time.monotonic() + BEAT_S
                     for channel in self._open():
@@ -107,6 +111,9 @@ class HostGroup:
                     self._stop(stop)
                 self._decide()
         return self._ending
+
+    def _has_pending(self) -> bool:
+        return any(channel.has_pending for channel in self._open())
 
     def _open(self) -> Iterator[HostChannel]:
         return (channel for channel in self._channels if channel.is_open)
@@ -129,6 +136,9 @@ class HostGroup:
         elif name == "preempt" and self._save_until is None:
             self._begin_saving(int(event["signal"]))
             self._on_event(event)
+        elif name == "adrift":
+            host = str(event["host"])
+            self._ending.lost.setdefault(host, f"it lost this launcher: {event['reason']} (it was suspended, or the network was down)")
         elif name not in ("alive", "preempt"):
             self._on_event(event)
         # Not at an error: the rank is still writing down what happened.

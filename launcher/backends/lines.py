@@ -6,6 +6,7 @@ A host without stdin finds its header, with plain variables only, in a file of t
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,8 @@ def write_header(launch: Launch, rank: int, header: Message) -> Path:
     secret = withheld(launch)
     environment = {name: value for name, value in header["environment"].items() if name not in secret}
     write_files({path: json.dumps({**header, "environment": environment}, indent=1) + "\n"})
+    # What looks plain need not be anybody's to read.
+    path.chmod(0o600)
     return path
 
 
@@ -70,7 +73,9 @@ def forwarded_variables(launch: Launch) -> Forwarded:
 def _line(launch: Launch, host: Host, rank: int) -> Line:
     reach, script = launch.reach, str(launch.run_dir.node_script(rank))
     takes_orders, is_remote = reach.has_stdin(host), reach.is_remote(host)
-    environment = {**launch.environment, ATTEMPT: str(launch.attempt)}
+    # What reaches a host needs this shell's variables, and none of those that are for the ranks.
+    own = {**os.environ, LAUNCH_ID: launch.environment[LAUNCH_ID]} if is_remote else launch.environment
+    environment = {**own, ATTEMPT: str(launch.attempt)}
     if is_remote:
         command = f"exec bash {shlex.quote(script)} --control {'both' if takes_orders else 'out'}"
         if not takes_orders:

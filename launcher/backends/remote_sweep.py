@@ -23,8 +23,9 @@ LOST_LIMIT_S = 1.5
 
 
 def sweep_hosts(launch: Launch, ending: Ending) -> list[str]:
-    """Sweeps the hosts that took no orders and have not said that nothing is left there. A line if some were not reached. Raises like `starting`."""
-    hosts = [host for host in launch.hosts if not launch.reach.has_stdin(host) and (ending.needs_sweep or host.name in ending.lost)]
+    """Sweeps the hosts that have not said that nothing is left there. A line if some were not reached. Raises like `starting`."""
+    silent = [host for host in launch.hosts if ending.needs_sweep and not launch.reach.has_stdin(host)]
+    hosts = [host for host in launch.hosts if launch.reach.is_remote(host) and (host.name in ending.lost or host in silent)]
     begun = time.monotonic()
     running = {host.name: _begin(launch, host) for host in hosts}
     limits = {name: begun + (LOST_LIMIT_S if name in ending.lost else LIMIT_S) for name in running}

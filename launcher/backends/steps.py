@@ -85,7 +85,9 @@ class Steps:
             raise RunStoppedError(signum, self._advice(), late_s=launch.resolved.spec.cluster.preempt_grace)
         if self._stop.requested or PREEMPTED in ending.statuses.values():
             self._progress.flush()
-            raise RunStoppedError(self._stop.requested or self.record.preempted_by, self._advice())
+            is_done = set(ending.statuses.values()) == {0} and not ending.lost
+            lost = self.record.first_update is not None and self.record.saved is None and not is_done
+            raise RunStoppedError(self._stop.requested or self.record.preempted_by, self._advice(), lost=lost)
 
     def _require_going_on(self) -> None:
         """Raises RunStoppedError when a signal has asked for the end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,3 +152,19 @@ def test_whose_value_wins() -> None:
 )
 def test_patterns(text: str, right: bool) -> None:
     assert is_pattern(text) == right
+
+
+def test_long_values_take_no_time() -> None:
+    began = time.monotonic()
+    for value in ("x" * 300_000, "a://" + ":" * 300_000, "a://u:" + "p" * 300_000, "a+" * 150_000):
+        is_secret("A_NAME", value)
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("name", ["GH_PAT", "SSHPASS", "MYPASS", "MY_JWT", "OPENAI_KEY1", "COMET_API_KEY2", "DATABASE_URL"])
+def test_more_names_of_secrets(name: str) -> None:
+    assert is_secret(name)
+
+
+def test_a_proxy_with_a_user_is_a_secret() -> None:
+    assert is_secret("http_proxy", "u:PW@h:3128") and is_secret("ALL_PROXY", "http://TOKEN@h") and not is_secret("https_proxy", "http://h:3128")

@@ -11,6 +11,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from launcher.backends.base import Launch
 from launcher.backends.host_group import Ending
+from launcher.events_file import append_event
 from launcher.failure import RunFailedError, RunStoppedError, as_error, memory_hints
 from launcher.group_failure import group_failure
 from launcher.record import Record
@@ -71,6 +72,20 @@ def test_an_error_that_came_before_a_host_was_lost(tmp_path: Path) -> None:
 def test_ranks_that_only_miss_each_other(tmp_path: Path) -> None:
     error = report(record_of(an_error(1, lost_peer=True), an_exit(1, 6)), Ending(), tmp_path)
     assert str(error).startswith("rank 1 on beta failed") and error.is_infrastructure
+
+
+def test_a_rank_that_left_too_early_is_named(tmp_path: Path) -> None:
+    error = report(record_of(an_exit(3, 0), an_error(1, lost_peer=True), an_exit(1, 6)), Ending(), tmp_path)
+    assert str(error).startswith("rank 3 on beta left before the training was done: exit status 1\n    it ended with exit status 0") and error.exit_status == 1
+
+
+def test_a_line_that_a_kill_cut_short_takes_no_other_with_it(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    append_event(run_dir, {"event": "one"}, 1)
+    run_dir.events.write_bytes(run_dir.events.read_bytes() + b'{"event": "launch_sta')
+    append_event(run_dir, {"event": "two"}, 2)
+    append_event(run_dir, {"event": "three"}, 2)
+    assert run_dir.events.read_text().splitlines()[2:] == ['{"event": "two", "attempt": 2}', '{"event": "three", "attempt": 2}']
 
 
 def test_a_preempted_run_in_which_ranks_miss_those_that_were_loading(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -29,10 +30,23 @@ SLEEP = "\ntime.sleep(60)\n"
 NAMES = ("alpha", "beta")
 
 
-def line(folder: Path, number: int, script: Path, argv: tuple[str, ...] = ()) -> Line:
-    """A host with one rank, reached by a process here that is watched as if a network lay between."""
-    node = ["-m", "launcher.node", "--run-dir", str(folder), "--host", NAMES[number], "--node-rank", str(number), "--nodes", "2", "--local-ranks", "1"]
-    ranks = ["--first-rank", str(number), "--world-size", "2", "--control", "both", "--", sys.executable, str(script)]
+def line(folder: Path, number: int, script: Path, argv: tuple[str, ...] = (), *, ranks_here: int = 1) -> Line:
+    """A host, with one rank where nothing else is said, reached by a process here that is watched as if a network lay between."""
+    node = [
+        "-m",
+        "launcher.node",
+        "--run-dir",
+        str(folder),
+        "--host",
+        NAMES[number],
+        "--node-rank",
+        str(number),
+        "--nodes",
+        "2",
+        "--local-ranks",
+        str(ranks_here),
+    ]
+    ranks = ["--first-rank", str(number), "--world-size", str(1 + ranks_here), "--control", "both", "--", sys.executable, str(script)]
     log = folder / f"logs/attempt_1/node_{number}.log"
     host = Host(name=NAMES[number], slots=1)
     command = argv or (sys.executable, *node, *ranks)
@@ -202,15 +216,15 @@ def test_a_save_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert ending.saved_late and 5 < run.seconds < 15
 
 
-def supervisor_alone(folder: Path, script: Path) -> subprocess.Popen[bytes]:
+def supervisor_alone(folder: Path, script: Path, ranks: int = 1) -> subprocess.Popen[bytes]:
     """A supervisor whose launcher is this test."""
-    one = line(folder, 0, script)
+    one = line(folder, 0, script, ranks_here=ranks)
     process = subprocess.Popen(one.argv, env=dict(one.environment), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     orders: list[dict[str, Any]] = [header(), {"do": "alive"}, {"do": "go", "master_addr": "127.0.0.1", "master_port": 29500}]
     process.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
     process.stdin.flush()
-    wait_until(lambda: len(noted(folder)) == 1)
+    wait_until(lambda: len(noted(folder)) >= ranks)
     return process
 
 
@@ -224,10 +238,47 @@ def test_a_supervisor_without_its_launcher_ends_its_ranks(tmp_path: Path, way: s
         process.stdout.close()
     assert process.wait(timeout=9) == 129
     said = process.stderr.read().decode()
+    assert way == "nobody listens" or b'"event": "adrift"' in process.stdout.read()
     assert ("nothing was heard of the launcher for 3." if way == "silence" else "the connection to the launcher has ended") in said
     assert not alive(tmp_path)
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
+
+
+def test_a_rank_that_does_not_leave_is_ended_with_the_connection(tmp_path: Path) -> None:
+    """One rank has ended as a preempted run does, the other hangs at its exit: nobody waits for it once the launcher is gone."""
+    script = write_script(tmp_path, f"{SAVES}if RANK == 0: sys.exit({PREEMPTED})\nnote_pid(os.getpid(), 'hangs'){SLEEP}")
+    process = supervisor_alone(tmp_path, script, ranks=2)
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    wait_until(lambda: len(noted(tmp_path)) == 4)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: len(noted(tmp_path)) == 5)
+    process.stdin.close()
+    began = time.monotonic()
+    process.wait(timeout=9)
+    assert time.monotonic() - began < 5 and not alive(tmp_path)
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_login_script_that_prints_is_no_supervisor(tmp_path: Path) -> None:
+    """Also one that leaves a line open, or prints what looks like an event."""
+    script = write_script(tmp_path, "")
+    talks = ("bash", "-c", """printf '{"event": "note", "text": "hi"}\\n{"event": "rank_exit"}\\nhello'; exec "$@\"""", "bash")
+    run = Run(tmp_path, script, instead=(*talks, *line(tmp_path, 1, script).argv))
+    assert run.to_its_end() == Ending(statuses={"alpha": 0, "beta": 0}) and run.exits() == {0: 0, 1: 0}
+    assert {event["event"] for event in run.events} == {"rank_exit"}
+
+
+def test_garbage_on_the_events_descriptor_ends_nothing(tmp_path: Path) -> None:
+    own = [{"event": name} for name in ("preempt", "rank_exit", "bye", "hello", "stacks", "alive", "at", "ready", "adrift")]
+    lines = [*map(json.dumps, own), "[" * 100_000, "x" * 3_000_000, '{"event": 7}', "\0", '{"event": "note", "text": "the last"}']
+    (tmp_path / "garbage").write_text("\n".join(lines) + "\n")
+    body = f"data = open({str(tmp_path / 'garbage')!r}, 'rb').read()\nwhile data: data = data[os.write(int(os.environ['FTLAUNCH_EVENTS_FD']), data):]"
+    run = Run(tmp_path, write_script(tmp_path, f"if RANK == 1:\n{textwrap.indent(body, '    ')}"))
+    assert run.to_its_end() == Ending(statuses={"alpha": 0, "beta": 0})
+    assert [event.get("text") for event in run.events if event["event"] == "note"] == ["the last"]
 
 
 def test_what_counts_as_progress() -> None:
