@@ -16,23 +16,27 @@ from launcher.ssh_options import wrong_ssh_options
 from launcher.variable_names import NAME, PER_HOST, refusal
 
 _SLOTS = "cluster.scheduler.nodes and cluster.scheduler.slots_per_node"
+_NOBODY_ELSE = "remove it: jobs belong to the user who submits them"
 _SBATCH_KEYS = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), _SLOTS),
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "gpus", "gpus-per-node"), _SLOTS),
     **{name: f"cluster.scheduler.{name}" for name in ("time", "partition", "account", "qos", "constraint")},
     "signal": "cluster.scheduler.signal and cluster.scheduler.signal_lead",
     "requeue": "cluster.scheduler.max_requeues",
     "no-requeue": "cluster.scheduler.max_requeues: 0",
     "array": "`ftlaunch submit --array`",
+    "dependency": "`ftlaunch submit --chain`",
     "export": "cluster.forward_env",
     "export-file": "--env-file",
     "job-name": "-o, the folder of the run, which names the job as well",
 }
 """Option of sbatch -> what stands for it here."""
-_SBATCH_OURS = (
-    *("chdir", "error", "input", "open-mode", "output"),
-    *("parsable", "quiet", "verbose", "test-only", "wait", "wrap", "help", "usage", "version"),
-)
-"""Options of sbatch that the job's script has a value of its own for, or that would change how sbatch answers."""
+_SBATCH_FIXES = {
+    **{name: f"use {key}" for name, key in _SBATCH_KEYS.items()},
+    **dict.fromkeys(("chdir", "error", "input", "open-mode", "output"), "remove it"),
+    **dict.fromkeys(("parsable", "quiet", "verbose", "test-only", "wait", "wrap", "help", "usage", "version"), "remove it"),
+    **dict.fromkeys(("uid", "gid", "get-user-env"), _NOBODY_ELSE),
+}
+"""Every option of sbatch that is ours -> what to do: also those that the script has a value of its own for, or that change how sbatch answers."""
 _SBATCH_ARG = re.compile(r"--([a-z][a-z0-9-]*)(=[A-Za-z0-9_.,:/@%+=()\[\]|&*~-]+)?")
 _NAMES = {
     "partition": (re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(,[A-Za-z0-9_][A-Za-z0-9_.-]*)*"), "letters, digits, `_`, `-` and `.`, with commas between several"),
@@ -127,9 +131,9 @@ def _sbatch_args(spec: Spec, draft: Draft) -> Findings:
             continue
         name = matched[1]
         # sbatch takes the beginning of an option's name for the option.
-        ours = next((known for known in sorted((*_SBATCH_KEYS, *_SBATCH_OURS), key=len) if known.startswith(name)), "")
+        ours = next((known for known in sorted(_SBATCH_FIXES, key=len) if known.startswith(name)), "")
         if ours:
-            yield Problem(what=f"--{name} is ftlaunch's own to set", where=where, fix=f"use {_SBATCH_KEYS[ours]}" if ours in _SBATCH_KEYS else "remove it")
+            yield Problem(what=f"--{name} is ftlaunch's own to set", where=where, fix=_SBATCH_FIXES[ours])
         elif name in seen:
             yield Problem(what=f"--{name} is given twice", where=where, fix="keep one of them")
         seen.add(name)

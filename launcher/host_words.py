@@ -21,7 +21,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,14}")
 _SLOTS = re.compile(r"slots=([1-9][0-9]{0,3})")
-_SLOTS_LOOKALIKE = re.compile(r"slots?\s*=\s*([0-9]{1,4})(?![0-9.]).*", re.IGNORECASE)
+_SLOTS_LOOKALIKE = re.compile(r"slots?\s*=\s*([0-9]{1,4})(?![0-9.])(\w*).*", re.IGNORECASE)
 _PORT = re.compile("[1-9][0-9]{0,4}")
 
 
@@ -69,6 +69,8 @@ def check_slots(name: str, rest: list[str]) -> Mistake | None:
     if matched:
         return f"{matched[1]} slots are more than any host has (the most is {MAX_SLOTS})", f"write `{name} slots=N` with the real number"
     lookalike = _SLOTS_LOOKALIKE.fullmatch(" ".join(rest))
+    if lookalike and int(lookalike[1]) == 0 and lookalike[2]:
+        return f"'{lookalike[1]}{lookalike[2]}' is no number", f"write `{name} slots=N`, N in plain digits"
     if lookalike and int(lookalike[1]) == 0:
         return "a host with no slots takes no part", "delete the line, or give it slots=1 or more"
     fix = f"write `{name} slots={int(lookalike[1])}`" if lookalike else f"write `{name} slots=N`, N the accelerators (or ranks) on {name}"

@@ -162,7 +162,7 @@ def _type_fix(kind: str, value: Any, path: KeyPath) -> str:
     if kind == "boolean":
         return "write true or false, without quotes"
     if kind == "string":
-        return "put it in quotes" if isinstance(value, int | float) else "write plain text"
+        return _text_fix(value, path) if isinstance(value, int | float) else "write plain text"
     if kind == "array":
         return "write a list: [a, b]"
     if value is None:
@@ -170,6 +170,13 @@ def _type_fix(kind: str, value: Any, path: KeyPath) -> str:
     if isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     return _number_fix(kind, value) if isinstance(value, str) else f"give {_KINDS[kind]}"
+
+
+def _text_fix(value: float, path: KeyPath) -> str:
+    """What to write where a number stands for a text."""
+    if path == ("cluster", "scheduler", "time") and not isinstance(value, bool) and float(value).is_integer():
+        return f"write `{int(value)}s` if these are seconds, `{int(value)}m` if minutes; Slurm takes a number alone, put in quotes, for minutes"
+    return "put it in quotes"
 
 
 def _number_fix(kind: str, text: str) -> str:

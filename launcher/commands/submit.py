@@ -177,11 +177,16 @@ def _unmapped(given: SubmitOptions, how: How) -> list[str]:
 
 
 def _resolved(given: SubmitOptions, asked: Asked) -> tuple[Run, ...]:
+    from ftcore.spec.errors import FtError
     from launcher.spec_source import Options
+    from launcher.submission.option_names import in_options_words
     from launcher.submission.request import resolve_runs
     from launcher.submission.scheduler_rules import submission_warnings
 
-    runs = resolve_runs(Options(spec_path=given.spec, zero_stage=given.zero, sets=given.sets), asked, given.arrays)
+    try:
+        runs = resolve_runs(Options(spec_path=given.spec, zero_stage=given.zero, sets=given.sets), asked, given.arrays)
+    except FtError as error:
+        raise type(error)(in_options_words(error.problems, given.arrays)) from error
     say(f"spec: {runs[0].resolution.origin}", err=given.dry_run)
     for warning in submission_warnings(runs[0].scheduler):
         say(f"warning: {warning}", err=True)

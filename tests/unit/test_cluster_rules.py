@@ -79,6 +79,11 @@ def test_right_sections(tmp_path: Path, cluster: str) -> None:
         ("scheduler: {sbatch_args: [--node=2]}", "scheduler.sbatch_args", "--node", "slots_per_node"),
         ("scheduler: {sbatch_args: [--open-mode=truncate]}", "scheduler.sbatch_args", "--open-mode", "remove it"),
         ("scheduler: {sbatch_args: [--no-requeue]}", "scheduler.sbatch_args", "--no-requeue", "max_requeues: 0"),
+        ("scheduler: {sbatch_args: [--gpus=8]}", "scheduler.sbatch_args", "--gpus is ftlaunch's own", "slots_per_node"),
+        ("scheduler: {sbatch_args: [--tasks-per-node=8]}", "scheduler.sbatch_args", "--tasks-per-node is ftlaunch's own", "slots_per_node"),
+        ("scheduler: {sbatch_args: [--depend=1]}", "scheduler.sbatch_args", "--depend is ftlaunch's own", "submit --chain"),
+        ("scheduler: {sbatch_args: [--uid=0]}", "scheduler.sbatch_args", "--uid is ftlaunch's own", "the user who submits"),
+        ("scheduler: {time: 3600}", "scheduler.time", "text expected, got number", "`3600s` if these are seconds"),  # H12
         ("scheduler: {sbatch_args: [--mem=1, --mem=2]}", "scheduler.sbatch_args", "--mem is given twice", "one of them"),
         ("scheduler: {sbatch_args: [-N2]}", "scheduler.sbatch_args", "'-N2'", "--name=value"),
         ("scheduler: {sbatch_args: ['--mem 1']}", "scheduler.sbatch_args", "'--mem 1'", "--name=value"),

@@ -82,6 +82,25 @@ def test_what_the_spec_says_and_what_stands_over_it(spec: Path) -> None:
     assert run.resolution.resolved.world_size == 6
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--slots-per-node", "-4"], ["--slots-per-node: cluster.scheduler.slots_per_node: number -4 is out of range"]),
+        (["--slots-per-node", "1", "--array", "lora=1,2"], ["--array: lora: unknown key `lora`"]),
+        (["--slots-per-node", "1", "--array", "zzz=1", "--set", "yyy=1"], ["--set: yyy: unknown key `yyy`", "--array: zzz: unknown key `zzz`"]),
+        (
+            ["--slots-per-node", "1", "--array", "lr=1", "--set", "optimizer.learning_rate=2"],
+            ["--set: optimizer.learning_rate: `optimizer.learning_rate` is set by --set twice"],
+        ),
+        (["--slots-per-node", "1", "--sbatch-arg=--gpus=8"], ["--sbatch-arg: cluster.scheduler.sbatch_args: --gpus is ftlaunch's own to set"]),
+    ],
+)
+def test_each_mistake_once_and_by_its_option(tmp_path: Path, spec: Path, arguments: list[str], told: list[str]) -> None:
+    ended = ftlaunch(tmp_path, "submit", "spec.yaml", "--dry-run", *arguments)
+    lines = [text for line in ended.stderr.splitlines() if (text := line.removeprefix("ftlaunch: ")).startswith("--")]
+    assert ended.returncode == 2 and lines == told
+
+
 def test_mistakes_of_an_array_are_told_once(spec: Path) -> None:
     with pytest.raises(SpecError) as caught:
         resolve_runs(Options(spec_path=spec, sets=("model.modl=1",)), Asked(slots_per_node=1), ("lr=1e-4,-1,-2",))
