@@ -1,4 +1,4 @@
-"""Slurm's compressed lists, read without scontrol: node names (`gpu[008-011],m-[1-2]n[01-02]`) and tasks a node (`2(x3),1`).
+"""Slurm's compressed lists of nodes (`gpu[008-011],m-[1-2]n[01-02]`), read without scontrol.
 
 What is not understood is refused whole: a list read by half would start a smaller run.
 """
@@ -20,7 +20,6 @@ MOST_NODES = 65536
 _GROUP = re.compile(r"([^\[\],]*)\[([^\[\]]*)\]")
 _ITEM = re.compile(r"(?:[^\[\],]*\[[^\[\]]*\])+|[^\[\],]+")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_COUNT = re.compile(r"([1-9][0-9]{0,5})(?:\(x([1-9][0-9]{0,5})\))?")
 _ABSENT = {"", "(null)", "None", "None assigned"}
 
 
@@ -44,20 +43,6 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     if times > 1:
         raise _refusal(text, f"node {name} stands in it {times} times")
     return names
-
-
-def expand_counts(text: str) -> tuple[int, ...]:
-    """Tasks (or CPUs) on each node from Slurm's form `2(x3),1`: (2, 2, 2, 1). Raises ClusterError for any other form."""
-    counts: list[int] = []
-    for part in text.strip().split(","):
-        matched = _COUNT.fullmatch(part)
-        if matched is None:
-            raise ClusterError(f"{_shown(text)} is not a list of counts as Slurm writes it", where="SLURM_TASKS_PER_NODE", fix="the form is `2(x3),1`")
-        repeats = int(matched[2] or 1)
-        if len(counts) + repeats > MOST_NODES:
-            raise ClusterError(f"{_shown(text)} stands for more than {MOST_NODES} nodes", where="SLURM_TASKS_PER_NODE", fix="check the counts")
-        counts += [int(matched[1])] * repeats
-    return tuple(counts)
 
 
 def job_hosts(nodes: str, slots: tuple[int, ...]) -> tuple[Host, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ftcore.spec.errors import ClusterError
 from ftcore.spec.resolved import Host
-from launcher.slurm_nodes import MOST_NODES, expand_counts, expand_nodes, job_hosts
+from launcher.slurm_nodes import expand_nodes, job_hosts
 
 TABLE = Path(__file__).resolve().parents[1] / "cases" / "slurm" / "nodelists.tsv"
 ROWS = [line.split("\t") for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
@@ -73,18 +73,6 @@ def test_what_is_not_understood_is_refused_whole(text: str, told: str) -> None: 
     with pytest.raises(ClusterError) as caught:
         expand_nodes(text)
     assert told in caught.value.problems[0].what and caught.value.problems[0].fix
-
-
-def test_counts() -> None:
-    assert expand_counts("2(x3),1") == (2, 2, 2, 1)
-    assert expand_counts(" 4 ") == (4,)
-    assert expand_counts("1,12(x2)") == (1, 12, 12)
-
-
-@pytest.mark.parametrize("text", ["", "2(x3", "2(3)", "x", "2,", "0", "2(x0)", "-1", "2(x3) 1", "\u0662", f"1(x{MOST_NODES}),1", "1(x999999)"])
-def test_wrong_counts(text: str) -> None:
-    with pytest.raises(ClusterError, match="SLURM_TASKS_PER_NODE"):
-        expand_counts(text)
 
 
 def test_the_hosts_of_a_job() -> None:
