@@ -60,6 +60,12 @@ def test_states(seen: Seen, state: State, why: str) -> None:
     assert verdict.state is state and why in verdict.why
 
 
+def test_the_page_on_slurm_names_every_state() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("ftlaunch status runs/a")]
+    assert [state for state in State if str(state) not in line] == []
+
+
 @pytest.fixture
 def run_dir(tmp_path: Path) -> RunDir:
     """A run that failed in its second launch, after three of ten updates."""
