@@ -199,8 +199,11 @@ def _is_alive(pid: int) -> bool:
 def _last_error(run_dir: RunDir, attempt: int) -> str:
     """What the last launch failed of, in one line."""
     errors = [event for event in read_events(run_dir, "error") if event.get("attempt") == attempt]
-    if errors:
-        first = errors[0]
+    # That a rank missed another one is a consequence.
+    first = next((event for event in errors if not event.get("lost_peer")), None)
+    if errors and first is None:
+        return ""
+    if first is not None:
         problems = first.get("problems") or [{}]
         what = str(problems[0].get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
         return (f"rank {first['rank']}: " if first.get("rank") is not None else "") + what.partition("\n")[0]

@@ -68,7 +68,7 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(state=State.FINISHED)
     running = next((job for job in jobs if job.runs), None)
     if running is not None:
-        return Verdict(state=State.RUNNING, why=f"job {running.job} is {running.state.lower()}, its launch is not there")
+        return Verdict(state=State.RUNNING, why=f"job {running.job} is {running.state.lower()}, its launch is starting, or has just ended")
     waiting = next((job for job in jobs if job.waits), None)
     if waiting is not None:
         return _waiting(waiting, jobs, launch)

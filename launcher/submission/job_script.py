@@ -13,6 +13,7 @@ from launcher.slurm_time import parse_slurm_time, render_slurm_time
 from launcher.submission.scheduler_rules import asks_for
 
 JOB_MODULE = "launcher.slurm_job"
+BY_HAND = "# Written by ftlaunch. A job submitted by hand is unknown to `ftlaunch status` and `cancel`, and takes all variables of its shell along.\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def render_job_script(context: JobContext) -> str:
     root = shlex.quote(context.import_root)
     pythonpath = f'export PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}"\n' if context.import_root else ""
     return (
-        "#!/bin/bash\n" + "".join(f"#SBATCH {sbatch_quote(option)}\n" for option in options) + "# Written by ftlaunch. By hand: `sbatch job.sbatch`.\n"
+        "#!/bin/bash\n" + "".join(f"#SBATCH {sbatch_quote(option)}\n" for option in options) + f"{BY_HAND}"
         # Python takes the signal as soon as it runs; before that it must not end the job.
         f"trap '' {scheduler.signal}\n"
         f"cd {shlex.quote(str(context.launch_dir))} || exit 3\n"
