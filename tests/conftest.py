@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 
 def pytest_configure() -> None:
     """Signals as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them."""
     for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, handler)
+
+
+@pytest.fixture(autouse=True)
+def _shell_without_what_libraries_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core chooses DeepSpeed's accelerator when it is imported into this process: no wish of a user's, as which a launch would take it."""
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)

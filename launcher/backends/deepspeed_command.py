@@ -100,7 +100,7 @@ def _node(launch: Launch, rank: int) -> Message:
 def _rank_command(script: Path) -> list[str]:
     """argv of a rank, as a host's script has it. Raises CheckpointError when that can't be read."""
     try:
-        words = shlex.split(script.read_text(encoding="utf-8"), comments=True)
+        words = shlex.split(script.read_bytes().decode(), comments=True)
         return words[words.index("--") + 1 :]
     except (OSError, ValueError) as error:
         raise CheckpointError(f"can't read {script}: {error}", where="run folder", fix="start the run again with `ftlaunch --resume`") from error

@@ -40,7 +40,7 @@ def rank_main(rank: int, port: int, given: Given, attempt: str) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": given.world_size, "LOCAL_WORLD_SIZE": given.world_size, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
+    os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     ranks = dist.start()
     job = make_job(run_dir, given.spec, given.source, given.samples)
     engine = build_engine(job, ranks)

@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 from tests.e2e.kill_harness import Campaign, Given
 from tests.ranks.small_model import save_small_llama, write_uneven_samples

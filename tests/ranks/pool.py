@@ -84,6 +84,8 @@ def _rank_main(function: Callable[..., Any], rank: int, world_size: int, port: i
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
     )
+    # Set here alone: a launcher that a test starts from this process would take it for the user's wish.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
         outcome = ("value", function(rank, world_size, *arguments))
     except BaseException:  # noqa: BLE001  the test must hear of it, whatever it was
