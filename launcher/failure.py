@@ -39,10 +39,10 @@ class RunFailedError(FtError):
 class RunStoppedError(FtError):
     """The run was ended by a signal. The status is 75 where it may be put back into a queue as it is, else 128 plus the signal's number."""
 
-    def __init__(self, signum: int, advice: str, *, late_s: float = 0.0, lost: bool = False) -> None:
+    def __init__(self, signum: int, advice: str, *, late_s: float = 0.0, lost: bool = False, saved: bool = False) -> None:
         """`signum`: NO_SIGNAL where only a rank got one. `late_s`: the seconds in which a preempted run did not manage to save.
 
-        `lost`: it ended without having saved what it had trained.
+        `lost`: it ended without having saved what it had trained; `saved`: it had.
         """
         name = signal.Signals(signum).name if signum else "a signal to one of its ranks"
         done = f"stopped by {name}"
@@ -51,7 +51,7 @@ class RunStoppedError(FtError):
         elif lost:
             done = f"stopped by {name}, and ended before it had saved"
         elif signum in (NO_SIGNAL, *PREEMPTING):
-            done = f"preempted by {name}"
+            done = f"preempted by {name}" + (": what was trained is saved" if saved else "")
         super().__init__(f"{done}; to go on: {advice}")
         self.exit_status = PREEMPTED if signum in (NO_SIGNAL, *PREEMPTING) and not (late_s or lost) else INTERRUPT_STATUS_BASE + signum
 

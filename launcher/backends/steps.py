@@ -87,7 +87,7 @@ class Steps:
             self._progress.flush()
             is_done = set(ending.statuses.values()) == {0} and not ending.lost
             lost = self.record.first_update is not None and self.record.saved is None and not is_done
-            raise RunStoppedError(self._stop.requested or self.record.preempted_by, self._advice(), lost=lost)
+            raise RunStoppedError(self._stop.requested or self.record.preempted_by, self._advice(), lost=lost, saved=self.record.saved is not None)
 
     def _require_going_on(self) -> None:
         """Raises RunStoppedError when a signal has asked for the end."""

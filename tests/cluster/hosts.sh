@@ -109,6 +109,8 @@ connect() { # DIR NAME LINK BRIDGE INTERFACE
     ip link add "$3" type veth peer name "$5" netns "$(init_of "$1" "$2")"
     ip link set "$3" master "$4"
     ip link set "$3" up
+    # The same after a restart: neighbours keep what they know of an address for up to a minute.
+    inside "$1" "$2" ip link set "$5" address "$(printf '02:00:00:%02x:%02x:%02x' "$(cat "$1/network")" "${#5}${5: -1}" "$(number_of "$2")")"
     inside "$1" "$2" ip link set "$5" up
 }
 

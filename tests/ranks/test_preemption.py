@@ -94,7 +94,7 @@ LEGS = {
     "last_update": [Moment("step", UPDATES - 1, (1,), settle_s=SETTLE_S)],
     "last_evaluation": [Moment("evaluate", UPDATES, settle_s=SETTLE_S)],
     "killed_in_last_evaluation": [Moment("evaluate", UPDATES, settle_s=SETTLE_S, fails_once_saved=True), WHOLE],
-    "full_disk": [Moment("step", 2), Moment("forward", 3, settle_s=SETTLE_S, full_disk_from=3), WHOLE],
+    "full_disk": [Moment("step", 2, settle_s=SETTLE_S), Moment("forward", 3, settle_s=SETTLE_S, full_disk_from=3), WHOLE],
     "full_disk_at_first": [Moment("forward", 1, settle_s=SETTLE_S, full_disk_from=0), WHOLE],
 }
 
