@@ -10,12 +10,10 @@ import signal
 import sys
 from types import FrameType
 
+from launcher.early_warning import EarlyWarningError
+
 # The warning may come as soon as the job runs: before anything else this process takes it.
 _WARNINGS = (signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM)
-
-
-class EarlyWarningError(Exception):
-    """A signal came before the launch took signals itself: nothing was started, so nothing is to be saved."""
 
 
 class Warnings:

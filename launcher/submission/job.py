@@ -15,6 +15,7 @@ from ftcore.spec.errors import PREEMPTED, CheckpointError, ClusterError, FtError
 from ftcore.spec.run_dir import RunDir, write_atomic
 from launcher.attempts import Manner
 from launcher.cli import print_error
+from launcher.early_warning import EarlyWarningError
 from launcher.environment import read_env_file
 from launcher.hostfile import render_hostfile
 from launcher.inspect.events import ended_well
@@ -133,8 +134,6 @@ def _note_slurms_own(start: Start) -> None:
 
 def _launch(start: Start, submission: Submission, signals: Signals) -> _Outcome:
     """Goes on with the run; its exit status, and its error after that was printed."""
-    from launcher.slurm_job import EarlyWarningError
-
     # srun hands the job's whole environment to its steps again, and binds no supervisor with all its ranks to one core.
     os.environ.pop("SLURM_EXPORT_ENV", None)
     try:
