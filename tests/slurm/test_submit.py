@@ -97,7 +97,7 @@ def test_a_lost_node(ftlaunch: Ftlaunch, slurm: Slurm, unbroken: Path) -> None:
     assert losses(ftlaunch.run_dir) == losses(unbroken)
     assert parameters_digest(ftlaunch.run_dir) == parameters_digest(unbroken)
     # Slurm may end the next start as well, when the nodes register again: that is one more, by whoever is first.
-    assert [event["by"] for event in events(ftlaunch.run_dir, "requeued")][0] == "slurm"
+    assert next(event["by"] for event in events(ftlaunch.run_dir, "requeued")) == "slurm"
 
 
 # H08
