@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ftcore.spec.errors import TrainingError
+from ftcore.spec.host_memory import available_bytes, cgroup_limit, table_bytes
 
 GIB = 2**30
 _NO_MEMORY = os.strerror(errno.ENOMEM)
@@ -18,8 +18,6 @@ _ON_DEVICE = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_
 _ON_HOST = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "std::bad_alloc", _NO_MEMORY)
 _ASKED_FOR = re.compile(r"(?:tried to allocate|Unable to allocate|unable to mmap) (?P<count>[\d.]+) (?P<unit>bytes|[KMGT]iB)", re.IGNORECASE)
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_UNLIMITED = 2**60
-"""Bytes; what cgroups call no limit is a number beyond it."""
 LESS_MEMORY = "lower batch.micro_batch_tokens, turn on train.gradient_checkpointing, use a higher zero.stage or more ranks"
 
 
@@ -34,9 +32,9 @@ def describe_out_of_memory(error: BaseException) -> TrainingError | None:
         return None
     seen = [f"{asked} asked for"] if (asked := asked_for(text)) else []
     limits = list(_limits())
-    seen += [f"this process holds {size}" for size in _status("VmRSS")]
+    seen += [f"this process holds {_size(held)}"] if (held := table_bytes(Path("/proc/self/status"), "VmRSS")) else []
     seen += [f"{name} is {_size(limit)}" for name, limit, _ in limits]
-    seen += [f"{size} are free on the host" for size in _meminfo("MemAvailable")]
+    seen += [f"{_size(free)} are free on the host"] if (free := available_bytes()) else []
     fix = ", ".join([LESS_MEMORY, "start fewer ranks on this host", *(f"or raise the limit ({how})" for _, _, how in limits[:1])])
     return TrainingError(f"out of memory: {'; '.join(seen)} ({_first_sentences(text) or type(error).__name__})", where="memory", fix=fix)
 
@@ -57,44 +55,9 @@ def _limits() -> Iterator[tuple[str, int, str]]:
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         yield "the limit on its address space", address_space, "ulimit -v"
-    group = cgroup_limit(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    group = cgroup_limit()
     if group is not None:
         yield "the limit of its control group", group, "memory.max of the container or the job"
-
-
-def cgroup_limit(root: Path, own: Path) -> int | None:
-    """The lowest memory limit, in bytes, of the control groups that the file `own` (as /proc/self/cgroup) names below `root`; None without one."""
-    limits = []
-    with contextlib.suppress(OSError):
-        for line in own.read_text(encoding="ascii").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers not in ("", "memory"):
-                continue
-            top, file = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
-            group = top / path.lstrip("/")
-            # In a container the path may be the host's, of which only the top is there.
-            for folder in (group, *group.parents):
-                with contextlib.suppress(OSError, ValueError):
-                    limits.append(int((folder / file).read_text(encoding="ascii")))
-                if folder == top:
-                    break
-    return min((limit for limit in limits if limit < _UNLIMITED), default=None)
-
-
-def _status(key: str) -> Iterator[str]:
-    return _from_table(Path("/proc/self/status"), key)
-
-
-def _meminfo(key: str) -> Iterator[str]:
-    return _from_table(Path("/proc/meminfo"), key)
-
-
-def _from_table(path: Path, key: str) -> Iterator[str]:
-    """The size that a file of /proc gives for `key`; none where it can't be read."""
-    with contextlib.suppress(OSError):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith(f"{key}:"):
-                yield _size(int(line.split()[1]) * 1024)
 
 
 def _size(count: int) -> str:

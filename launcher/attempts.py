@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from ftcore.spec.errors import ClusterError, FtError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
-from launcher.approach import Approach, UnfitHostsError, approach_hosts
+from launcher.approach import Approach, approach_hosts
 from launcher.backends.base import Launch
 from launcher.backends.hosts import run_launch
 from launcher.children import stop_signals
 from launcher.environment import launch_environment
 from launcher.events_file import append_event
-from launcher.failure import RunFailedError, RunStoppedError, resume_advice
+from launcher.failure import RunFailedError, RunStoppedError, first_line, resume_advice, resume_command
 from launcher.folder_files import write_host_files
+from launcher.preflight.finding import UnfitHostsError
 from launcher.progress import Progress
 from launcher.resuming import resolve_again
 from launcher.run_change import change_run, tell_change
@@ -77,7 +78,7 @@ def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: st
             if not failure.is_infrastructure or restarts == resolved.spec.cluster.max_restarts:
                 raise
             progress.line(f"{failure.brief}\nrestart {restarts + 1} of {resolved.spec.cluster.max_restarts}{resume_advice(run_dir, '')}")
-            append_event(run_dir, {"event": "restart", "time": time.time(), "number": restarts + 1, "reason": _first_line(failure)}, next_attempt(run_dir))
+            append_event(run_dir, {"event": "restart", "time": time.time(), "number": restarts + 1, "reason": first_line(failure)}, next_attempt(run_dir))
             resolved, approach, told = _stand_again(owned, resolved, restarts, failure, progress)
 
 
@@ -112,7 +113,7 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         status, reason = 0, "done"
         return text
     except FtError as error:
-        status, reason = error.exit_status, _first_line(error)
+        status, reason = error.exit_status, first_line(error)
         raise
     finally:
         append_event(run_dir, {"event": "launch_ended", "time": time.time(), "status": status, "reason": reason}, attempt)
@@ -139,7 +140,7 @@ def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: R
                 continue
             if time.monotonic() > give_up:
                 raise failure from unfit
-            progress.line(f"waiting for the hosts: {_first_line(unfit)}")
+            progress.line(f"waiting for the hosts: {first_line(unfit)}")
         except ClusterError as error:
             raise failure from error
         _pause(LOOK_AGAIN_S, owned)
@@ -153,8 +154,8 @@ def _pause(seconds: float, owned: Owned) -> None:
             select.select([stop.handle], [], [], left)
             stop.drain()
         if stop.requested:
-            run_dir = owned.run_dir
-            raise RunStoppedError(stop.requested, owned.manner.advice or resume_advice(run_dir, f"ftlaunch --resume {shown(run_dir.path)}"))
+            run_dir, manner = owned.run_dir, owned.manner
+            raise RunStoppedError(stop.requested, manner.advice or resume_advice(run_dir, resume_command(run_dir, manner.env_file)))
 
 
 def describe(folder: RunDir, resolved: ResolvedSpec, kind: str = "run folder") -> str:
@@ -166,7 +167,3 @@ def describe(folder: RunDir, resolved: ResolvedSpec, kind: str = "run folder") -
 def _dry_run_text(run_dir: RunDir) -> str:
     plan = run_dir.plan_txt.read_text(encoding="utf-8") if run_dir.plan_txt.is_file() else ""
     return f"{plan}dry run: no rank was started; `ftlaunch --resume {shown(run_dir.path)}` starts the run as it stands"
-
-
-def _first_line(error: FtError) -> str:
-    return str(error).partition("\n")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import selectors
 import signal
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.events import EVENTS_FD
+from launcher.json_lines import LineReader
 from launcher.processes import LAUNCH_ID, PREEMPTING, child_setup, signal_group, sweep
 
 Event = dict[str, Any]
@@ -35,8 +36,6 @@ class Child:
     """Between SIGTERM and SIGKILL, when the launch is being stopped."""
     death_signal: int
     """What the child gets when the launcher dies."""
-    keep_open: tuple[int, ...] = ()
-    """Descriptors that the child inherits."""
 
 
 class StopSignals:
@@ -101,7 +100,6 @@ def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None]
     """
     with starting(child.argv[0]):
         read_handle, write_handle = os.pipe()
-    os.set_blocking(read_handle, False)
     try:
         with open_log(child.log) as output, starting(child.argv[0]):
             process = subprocess.Popen(
@@ -111,7 +109,7 @@ def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None]
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(write_handle, *child.keep_open),
+                pass_fds=(write_handle,),
                 preexec_fn=child_setup(child.death_signal),  # noqa: PLW1509  this process has one thread
             )
     except BaseException:
@@ -119,15 +117,16 @@ def run_child(child: Child, stop: StopSignals, on_event: Callable[[Event], None]
         raise
     finally:
         os.close(write_handle)
-    reader = _EventReader(read_handle, on_event)
+    # However long: an event of one process alone may hold thousands of problems.
+    reader = LineReader(read_handle, most_bytes=math.inf)
     try:
-        _watch(process, child.grace_s, reader, stop, on_stop)
+        _watch(process, child.grace_s, reader, on_event, stop, on_stop)
     finally:
         if process.poll() is None:
             signal_group(process.pid, signal.SIGKILL)
             process.wait()
         sweep(child.environment[LAUNCH_ID])
-        reader.close()
+        os.close(read_handle)
     return process.returncode
 
 
@@ -141,7 +140,9 @@ def open_log(log: Path) -> BinaryIO:
         raise CheckpointError(f"can't write {log}: {error.strerror}", where="logs", fix=fix) from error
 
 
-def _watch(process: subprocess.Popen[bytes], grace_s: float, reader: _EventReader, stop: StopSignals, on_stop: Callable[[], None]) -> None:
+def _watch(
+    process: subprocess.Popen[bytes], grace_s: float, reader: LineReader, on_event: Callable[[Event], None], stop: StopSignals, on_stop: Callable[[], None]
+) -> None:
     """Returns when the process has ended and its events were handled."""
     kill_at: float | None = None
     with selectors.DefaultSelector() as selector:
@@ -160,39 +161,15 @@ def _watch(process: subprocess.Popen[bytes], grace_s: float, reader: _EventReade
             for key, _ in selector.select(timeout):
                 if key.fileobj == stop.handle:
                     stop.drain()
-                elif not reader.read():
-                    selector.unregister(reader.handle)
-    reader.read()
+                else:
+                    _hear(reader, on_event)
+                    if not reader.is_open:
+                        selector.unregister(reader.handle)
+    _hear(reader, on_event)
 
 
-class _EventReader:
-    """Cuts the bytes of a pipe into events."""
-
-    def __init__(self, handle: int, on_event: Callable[[Event], None]) -> None:
-        self.handle = handle
-        self._on_event = on_event
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Handles all events that have arrived; False when the pipe has no writers left."""
-        try:
-            while chunk := os.read(self.handle, 65536):
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                for line in lines:
-                    self._handle_line(line)
-        except BlockingIOError:
-            return True
-        return False
-
-    def _handle_line(self, line: bytes) -> None:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            # A process that wrote to the wrong descriptor must not end the run.
-            return
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            self._on_event(event)
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        os.close(self.handle)
+def _hear(reader: LineReader, on_event: Callable[[Event], None]) -> None:
+    """Handles the events that have arrived; a process that wrote something else to the descriptor must not end the run."""
+    for event in reader.read():
+        if isinstance(event.get("event"), str):
+            on_event(event)

@@ -151,6 +151,17 @@ def describe_status(status: int) -> str:
     return f"exit status {status}"
 
 
+def first_line(error: FtError) -> str:
+    """What an error says first."""
+    return str(error).partition("\n")[0]
+
+
+def resume_command(run_dir: RunDir, env_file: str) -> str:
+    """What a user types to go on with a run that was launched with `env_file` (empty: none)."""
+    again = f" --env-file {shlex.quote(env_file)}" if env_file else ""
+    return f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}{again}"
+
+
 def resume_advice(run_dir: RunDir, resume_command: str) -> str:
     """How to go on with a run that was stopped."""
     checkpoint = newest_checkpoint(run_dir)

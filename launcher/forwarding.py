@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ftcore.spec.cluster import ClusterSection
 from ftcore.spec.resolved import Host
 from launcher.environment import SET_BY_LAUNCHER
 from launcher.variable_names import LATE, PER_HOST, is_secret
@@ -98,6 +99,11 @@ def forwarded(base: Mapping[str, str], given: Mapping[str, str], extra: tuple[st
     values = {name: values[name] for name in sorted(values) if name not in SET_BY_LAUNCHER}
     secret = tuple(name for name, value in values.items() if is_secret(name, value))
     return Forwarded(values=values, secret_names=secret, plain_names=tuple(name for name in values if name not in secret))
+
+
+def rank_variables(base: Mapping[str, str], cluster: ClusterSection, given: Mapping[str, str]) -> dict[str, str]:
+    """What the ranks of any host get: of `base` what is forwarded, with cluster.environment and `given` (--env-file) over it."""
+    return forwarded(base, {**cluster.environment, **given}, cluster.forward_env).values
 
 
 def is_pattern(text: str) -> bool:

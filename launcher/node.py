@@ -22,7 +22,8 @@ from ftcore.spec.errors import ClusterError, FtError
 from ftcore.spec.parentage import die_with_parent
 from ftcore.spec.run_dir import RunDir
 from launcher.forked_start import is_forkable
-from launcher.node_channel import Channel, Message
+from launcher.json_lines import Message
+from launcher.node_channel import Channel
 from launcher.node_environment import Node
 from launcher.node_supervisor import Supervisor
 from launcher.processes import exit_status

@@ -6,92 +6,14 @@ Events:  hello, alive (each second), bye; and in between what the ranks tell, se
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
-from typing import Any
 
-MOST_BYTES = 1 << 20
-"""Read at once: what a rank writes to the wrong descriptor must not keep its supervisor from its orders. Longer lines are no events."""
+from launcher.json_lines import LineReader, LineWriter, Message
+
 BEAT_S = 1.0
 """Seconds between two signs of life, in either direction."""
 HEADER_LIMIT_S = 60.0
-
-Message = dict[str, Any]
-
-
-class LineReader:
-    """Cuts the bytes of a descriptor, made non-blocking, into JSON objects."""
-
-    def __init__(self, handle: int) -> None:
-        os.set_blocking(handle, False)
-        self.handle = handle
-        self.is_open = True
-        """False once all writers have gone."""
-        self._rest = b""
-
-    def read(self) -> list[Message]:
-        """The whole lines that have arrived; what is no JSON object is passed over."""
-        lines: list[bytes] = []
-        taken = 0
-        with contextlib.suppress(BlockingIOError):
-            while taken < MOST_BYTES:
-                chunk = self._chunk()
-                if not chunk:
-                    self.is_open = False
-                    break
-                taken += len(chunk)
-                *whole, self._rest = (self._rest + chunk).split(b"\n")
-                lines += whole
-                if len(self._rest) > MOST_BYTES:
-                    # What follows of it is no JSON either.
-                    self._rest = b""
-        return [message for line in lines if (message := _parsed(line)) is not None]
-
-    def _chunk(self) -> bytes:
-        try:
-            return os.read(self.handle, 1 << 16)
-        except BlockingIOError:
-            raise
-        except OSError:
-            # A connection that was reset has ended, too.
-            return b""
-
-
-class LineWriter:
-    """Writes JSON lines to a descriptor, made non-blocking, and keeps what it does not take yet."""
-
-    def __init__(self, handle: int) -> None:
-        os.set_blocking(handle, False)
-        self.handle = handle
-        self.is_open = True
-        """False once nobody reads any more."""
-        self.pending = b""
-
-    def send(self, message: Message) -> None:
-        """Queues one line and writes what can be written."""
-        if self.is_open:
-            self.pending += json.dumps(message).encode() + b"\n"
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes as much of the queue as the descriptor takes."""
-        try:
-            while self.pending:
-                self.pending = self.pending[os.write(self.handle, self.pending) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.is_open, self.pending = False, b""
-
-    def drain(self, limit_s: float) -> None:
-        """Waits until all is written, or nobody reads, or the time is over."""
-        end = time.monotonic() + limit_s
-        while self.pending and time.monotonic() < end:
-            self.flush()
-            time.sleep(0.005)
-
 
 class Channel:
     """Both directions, and how long nothing was heard."""
@@ -145,11 +67,3 @@ class Channel:
         if self.silence_limit_s and self.orders is not None and silence > self.silence_limit_s:
             return f"nothing was heard of the launcher for {silence:.1f} s"
         return ""
-
-
-def _parsed(line: bytes) -> Message | None:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ftcore.spec.run_dir import RunDir
 from launcher.device_mask import device_mask, visible_entries
@@ -75,18 +74,13 @@ def host_environment(base: Mapping[str, str], node: Node, cores: int) -> dict[st
 def meeting_environment(environment: Mapping[str, str], node: Node, address: str, port: int) -> dict[str, str]:
     """`environment` with the place where the ranks meet, and the interface that gloo and NCCL use for it where nothing else is said."""
     made = {**environment, "MASTER_ADDR": address, "MASTER_PORT": str(port)}
-    name = explicit_interface(node.interface, "", environment) or interface_towards(address, port) or _loopback(address)
+    name = explicit_interface(node.interface, "", environment) or interface_towards(address, port)
     return {**made, **interface_environment(name, made)} if name else made
 
 
 def rank_environment(shared: Mapping[str, str], node: Node, local_rank: int) -> dict[str, str]:
     """The environment of one rank: what it shares with the host's others, and its number."""
     return {**shared, "RANK": str(node.first_rank + local_rank), "LOCAL_RANK": str(local_rank)}
-
-
-def _loopback(address: str) -> str:
-    is_loopback = address.startswith("127.") or address in ("localhost", "::1")
-    return "lo" if is_loopback and Path("/sys/class/net/lo").is_dir() else ""
 
 
 def cores() -> int:

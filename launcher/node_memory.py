@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_CGROUP = Path("/sys/fs/cgroup")
+from ftcore.spec.host_memory import CGROUPS, OWN_CGROUP, available_bytes, cgroup_limit, table_bytes
 
 
 class MemoryWatch:
@@ -29,8 +29,8 @@ class MemoryWatch:
         """For the event of a rank's end: resident_bytes, limit_bytes (of the control group), available_bytes (of the host), oom_kills since the start."""
         seen = {
             "resident_bytes": self._largest.get(pid),
-            "limit_bytes": _limit_bytes(),
-            "available_bytes": _available_bytes(),
+            "limit_bytes": cgroup_limit(),
+            "available_bytes": available_bytes(),
             "oom_kills": max(0, _oom_kills() - self._kills_before),
         }
         return {name: value for name, value in seen.items() if value is not None}
@@ -38,28 +38,7 @@ class MemoryWatch:
 
 def resident_bytes(pid: int) -> int:
     """VmHWM of a process, the most it ever held; 0 when it can't be read."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _available_bytes() -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def _limit_bytes() -> int | None:
-    """memory.max of the control group or one above it, the least; None without a limit."""
-    limits = []
-    for folder in _control_groups():
-        with contextlib.suppress(OSError, ValueError):
-            limits.append(int((folder / "memory.max").read_text()))
-    return min(limits, default=None)
+    return table_bytes(Path(f"/proc/{pid}/status"), "VmHWM") or 0
 
 
 def _oom_kills() -> int:
@@ -74,8 +53,8 @@ def _oom_kills() -> int:
 def _control_groups() -> list[Path]:
     """The control group (version 2) of this process and those above it, innermost first."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in OWN_CGROUP.read_text().splitlines():
             if line.startswith("0::"):
-                own = _CGROUP / line[3:].lstrip("/")
-                return [folder for folder in (own, *own.parents) if folder.is_relative_to(_CGROUP)]
+                own = CGROUPS / line[3:].lstrip("/")
+                return [folder for folder in (own, *own.parents) if folder.is_relative_to(CGROUPS)]
     return []

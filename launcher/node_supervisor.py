@@ -11,13 +11,13 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from ftcore.spec import events
 from ftcore.spec.errors import PREEMPTED
 from launcher.forked_start import ForkedStart
-from launcher.node_channel import BEAT_S, Channel, LineReader, Message
+from launcher.json_lines import LineReader, Message
+from launcher.node_channel import BEAT_S, Channel
 from launcher.node_environment import Node, cores, host_environment, meeting_environment, rank_environment
 from launcher.node_memory import MemoryWatch
 from launcher.node_stacks import StackDump
@@ -35,13 +35,6 @@ _ENDING = (signal.SIGINT, signal.SIGHUP)
 _WATCHED = (signal.SIGCHLD, *_ENDING, *PREEMPTING)
 
 
-@dataclass(slots=True)
-class TrackedRank:
-    """A rank that runs."""
-
-    process: subprocess.Popen[bytes] | AdoptedProcess
-
-
 class Supervisor:
     """One thread; sleeps until a signal, an order, an event of a rank, or the next sign of life is due."""
 
@@ -49,7 +42,7 @@ class Supervisor:
         self.node = node
         self._channel = channel
         """None: started by hand or by another launcher; events go to FTLAUNCH_EVENTS_FD if that is there."""
-        self._ranks: dict[int, TrackedRank] = {}
+        self._ranks: dict[int, subprocess.Popen[bytes] | AdoptedProcess] = {}
         """Local rank -> the rank, as long as it runs."""
         self._starting: ForkedStart | None = None
         self._ready: set[int] = set()
@@ -86,7 +79,7 @@ class Supervisor:
                 self._starting = ForkedStart.begin(node.command, shared, node.first_rank, logs, (self._rank_events,))
                 return
             for local_rank, log in enumerate(logs):
-                self._ranks[local_rank] = TrackedRank(self._start_one(rank_environment(shared, node, local_rank), log))
+                self._ranks[local_rank] = self._start_one(rank_environment(shared, node, local_rank), log)
 
     def run(self) -> int:
         """Returns this host's status when all ranks have ended and nothing of theirs is left."""
@@ -120,7 +113,7 @@ class Supervisor:
             # Nothing was trained yet that could be lost.
             self.end(PREEMPTED)
         for rank in self._ranks.values():
-            signal_group(rank.process.pid, signal.SIGUSR2)
+            signal_group(rank.pid, signal.SIGUSR2)
 
     def tell(self, event: Message) -> None:
         """Sends an event to the launcher, if there is one, with this host's name."""
@@ -207,7 +200,7 @@ class Supervisor:
         run_dir, attempt = self.node.run_dir, events.attempt()
         self._stacks = StackDump(run_dir.attempt_logs(attempt) / "stacks")
         first = self.node.first_rank
-        pids = {first + local_rank: rank.process.pid for local_rank, rank in self._ranks.items()}
+        pids = {first + local_rank: rank.pid for local_rank, rank in self._ranks.items()}
         if self._starting is not None:
             # It imports for all ranks, and writes to this process's log.
             signal_group(self._starting.process.pid, signal.SIGABRT)
@@ -234,7 +227,7 @@ class Supervisor:
         if self._starting is not None and self._starting.process.poll() is not None:
             self._take_over(self._starting)
         for local_rank, rank in list(self._ranks.items()):
-            returncode = rank.process.poll()
+            returncode = rank.poll()
             if returncode is not None:
                 # What it said last must not come after its end.
                 self._take_events()
@@ -246,7 +239,7 @@ class Supervisor:
         self._starting = None
         processes = starting.finish()
         if len(processes) == self.node.local_ranks:
-            self._ranks.update({local_rank: TrackedRank(process) for local_rank, process in enumerate(processes)})
+            self._ranks.update(enumerate(processes))
             if self._kill_at is not None:
                 self._signal_all(signal.SIGTERM)
             return
@@ -255,12 +248,12 @@ class Supervisor:
             sys.stderr.write(f"the process that imports for the ranks of {self.node.host} ended before it had started them: exit status {status}\n")
         self.end(status or 1)
 
-    def _ended(self, local_rank: int, rank: TrackedRank, returncode: int) -> None:
+    def _ended(self, local_rank: int, rank: subprocess.Popen[bytes] | AdoptedProcess, returncode: int) -> None:
         status = exit_status(returncode)
         if local_rank not in self._ready and -returncode in PREEMPTING and self._kill_at is None:
             status = PREEMPTED
         ended_here = self._kill_at is not None and -returncode in (signal.SIGTERM, signal.SIGKILL, signal.SIGABRT)
-        memory = self._memory.of(rank.process.pid) if returncode == -signal.SIGKILL and not ended_here else {}
+        memory = self._memory.of(rank.pid) if returncode == -signal.SIGKILL and not ended_here else {}
         self.tell({"event": "rank_exit", "rank": self.node.first_rank + local_rank, "status": status, "ended_by_launcher": ended_here, **memory})
         if status == PREEMPTED and self._kill_at is None:
             # The others end by themselves now; the run's status is set by the first.
@@ -274,7 +267,7 @@ class Supervisor:
         if now < self._next_beat:
             return
         self._next_beat = now + BEAT_S
-        self._memory.look(rank.process.pid for rank in self._ranks.values())
+        self._memory.look(rank.pid for rank in self._ranks.values())
         if self._channel is not None:
             places, self._places = self._places, {}
             at: dict[str, Any] = {str(rank): {"update": place.get("update"), "stage": place.get("stage")} for rank, place in places.items()}
@@ -283,12 +276,12 @@ class Supervisor:
 
     def _signal_all(self, signum: int) -> None:
         for local_rank, rank in self._ranks.items():
-            signal_group(rank.process.pid, signum if local_rank in self._ready else signal.SIGKILL)
+            signal_group(rank.pid, signum if local_rank in self._ready else signal.SIGKILL)
         if self._starting is not None:
             signal_group(self._starting.process.pid, signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        for process in (*(rank.process for rank in self._ranks.values()), *((self._starting.process,) if self._starting is not None else ())):
+        for process in (*self._ranks.values(), *((self._starting.process,) if self._starting is not None else ())):
             signal_group(process.pid, signal.SIGKILL)
 
 

@@ -17,10 +17,11 @@ from ftcore.spec import events
 from ftcore.spec.errors import FtError
 from ftcore.spec.parentage import die_with_parent
 from ftcore.spec.run_dir import RunDir
+from launcher.json_lines import Message
 from launcher.node import read_header, supervised
-from launcher.node_channel import Channel, Message
+from launcher.node_channel import Channel
 from launcher.node_environment import Node, cores, host_environment, meeting_environment, rank_environment
-from launcher.node_supervisor import Supervisor, TrackedRank
+from launcher.node_supervisor import Supervisor
 from launcher.processes import LAUNCH_ID, exit_status
 
 
@@ -40,7 +41,7 @@ class OneRank(Supervisor):
         environment = rank_environment(meeting_environment(shared, node, address, port), node, self._local_rank)
         environment[events.EVENTS_FD] = str(self._rank_events)
         with node.run_dir.rank_log(events.attempt(), node.first_rank + self._local_rank).open("ab") as log:
-            self._ranks[self._local_rank] = TrackedRank(self._start_one(environment, log))
+            self._ranks[self._local_rank] = self._start_one(environment, log)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import time
@@ -12,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.resolved import Host
+from launcher.backends.calls import call, end_calls, signal_command
 from launcher.children import Event, open_log, starting
 from launcher.failure import tail
-from launcher.node_channel import LineReader, LineWriter, Message
+from launcher.json_lines import LineReader, LineWriter, Message
 from launcher.processes import LAUNCH_ID, child_setup, exit_status, signal_group
 
 SIGNALS = {"preempt": "USR2", "end": "HUP", "stacks": "HUP"}
@@ -115,21 +115,9 @@ class HostChannel:
             self.was_dismissed = True
             signal_group(self.process.pid, signal.SIGKILL)
             return
-        # A number may be given anew: only a process of this launch is meant.
-        mark = shlex.quote(f"{LAUNCH_ID}={self.line.environment[LAUNCH_ID]}")
-        command = f"grep -qzFx {mark} /proc/{self.pid_there}/environ && kill -{name} {self.pid_there}"
-        with open_log(self.line.log) as log, starting(f"a signal to {self.name}"):
-            self._callers.append(
-                subprocess.Popen(
-                    self.line.call(command),
-                    env=dict(self.line.environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
-                )
-            )
+        command = signal_command((self.pid_there,), name, self.line.environment[LAUNCH_ID])
+        with open_log(self.line.log) as log:
+            self._callers.append(call(self.line.call(command), self.line.environment, f"a signal to {self.name}", log))
 
     def read(self) -> list[Event]:
         """What has arrived, but for what concerns the channel alone."""
@@ -139,7 +127,7 @@ class HostChannel:
         return [event for event in received if isinstance(event.get("event"), str) and self._is_heard(event) and not self._is_ours(event)]
 
     def tick(self) -> None:
-        """A sign of life, and what could not be written before. To be called each second."""
+        """A sign of life. To be called each second."""
         if self.said_hello:
             self.send({"do": "alive"})
 
@@ -154,9 +142,7 @@ class HostChannel:
 
     def close(self) -> None:
         """Waits for the process, which has closed its output, and gives the descriptors back."""
-        for caller in self._callers:
-            signal_group(caller.pid, signal.SIGKILL)
-            caller.wait()
+        end_calls(self._callers)
         try:
             self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:

@@ -15,7 +15,7 @@ from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
 from launcher.backends.lines import header_for, write_header
 from launcher.environment import import_root
-from launcher.node_channel import Message
+from launcher.json_lines import Message
 from launcher.node_script import DEFAULT_MASTER_PORT
 from launcher.processes import LAUNCH_ID
 from launcher.run_folder import write_files

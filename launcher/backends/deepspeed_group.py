@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
+import math
 import selectors
-import shlex
 import signal
 import subprocess
 import time
@@ -16,11 +14,13 @@ from pathlib import Path
 from ftcore.spec.errors import PREEMPTED
 from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
+from launcher.backends.calls import call, end_calls, signal_command
 from launcher.backends.deepspeed_command import deepspeed_argv, deepspeed_environment, write_deepspeed_files
 from launcher.backends.host_group import Ending, Rules
 from launcher.backends.stall import StallWatch
 from launcher.children import Event, StopSignals, open_log, starting
 from launcher.failure import tail
+from launcher.json_lines import LineReader, json_object
 from launcher.processes import LAUNCH_ID, PREEMPTING, child_setup, exit_status, signal_group
 
 START_LIMIT_S = 180.0
@@ -65,7 +65,6 @@ class DeepSpeedGroup:
         logs = launch.run_dir.attempt_logs(launch.attempt)
         self._hosts = {host.name: _HostState(host, logs / f"node_{rank}.log", heard_at=self._began) for rank, host in enumerate(launch.hosts)}
         self._stall = StallWatch(rules.hang, launch.resolved.world_size, time.monotonic)
-        self._rest = b""
         self._kill_at: float | None = None
         """When DeepSpeed's launcher is ended; None until something failed."""
         self._save_until: float | None = None
@@ -87,7 +86,6 @@ class DeepSpeedGroup:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(),
                 preexec_fn=child_setup(signal.SIGTERM),  # noqa: PLW1509  this process has one thread
             )
         try:
@@ -97,24 +95,24 @@ class DeepSpeedGroup:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
-            for caller in self._callers:
-                signal_group(caller.pid, signal.SIGKILL)
-                caller.wait()
+            end_calls(self._callers)
         self._conclude(process)
         return self._ending
 
     def _attend(self, process: subprocess.Popen[bytes], stop: StopSignals, on_stop: Callable[[], None]) -> None:
         """Returns when it has ended and all it said was read, or when it is to be ended now."""
-        output, heeded = process.stdout.fileno() if process.stdout is not None else -1, 0
-        os.set_blocking(output, False)
+        # All that it says must be heard before it counts as ended.
+        reader, heeded = LineReader(process.stdout.fileno() if process.stdout is not None else -1, most_bytes=math.inf), 0
         with selectors.DefaultSelector() as selector:
             selector.register(stop.handle, selectors.EVENT_READ)
-            selector.register(output, selectors.EVENT_READ)
+            selector.register(reader.handle, selectors.EVENT_READ)
             while self._kill_at is None or time.monotonic() < self._kill_at:
                 selector.select(_TURN_S)
                 stop.drain()
                 has_ended = process.poll() is not None
-                if not self._hear(output) or has_ended:
+                for line in reader.lines():
+                    self._take_line(line.decode(errors="replace"))
+                if has_ended or not reader.is_open:
                     return
                 if stop.requested != heeded:
                     heeded = stop.requested
@@ -122,21 +120,10 @@ class DeepSpeedGroup:
                     self._stop(stop)
                 self._decide()
 
-    def _hear(self, output: int) -> bool:
-        """Handles what has arrived; False when nothing can arrive any more."""
-        try:
-            while chunk := os.read(output, 1 << 16):
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                for line in lines:
-                    self._take_line(line.decode(errors="replace"))
-        except BlockingIOError:
-            return True
-        return False
-
     def _take_line(self, line: str) -> None:
         name, _, text = line.partition(": ")
-        event = _parsed(text) if text.startswith("{") else None
-        if event is not None and event.get("host") in self._hosts:
+        event = json_object(text)
+        if event is not None and isinstance(event.get("event"), str) and event.get("host") in self._hosts:
             self._take(event, self._hosts[str(event["host"])])
             return
         short = {state.host.name.partition(".")[0]: state for state in self._hosts.values()}
@@ -200,20 +187,11 @@ class DeepSpeedGroup:
         """Signals the watchers of every host; it is harmless where they were asked already."""
         self._save_until = time.monotonic() + self._rules.preempt_grace
         self._ending.is_preempted = True
-        mark = shlex.quote(f"{LAUNCH_ID}={self._launch.environment[LAUNCH_ID]}")
+        environment = self._launch.environment
         for state in self._hosts.values():
-            command = "; ".join(f"grep -qzFx {mark} /proc/{pid}/environ && kill -USR2 {pid}" for pid in state.pids)
-            with open_log(state.log) as log, starting(f"a signal to {state.host.name}"):
-                caller = subprocess.Popen(
-                    self._launch.reach.argv(state.host, command),
-                    env=dict(self._launch.environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
-                )
-            self._callers.append(caller)
+            command = signal_command(state.pids, "USR2", environment[LAUNCH_ID])
+            with open_log(state.log) as log:
+                self._callers.append(call(self._launch.reach.argv(state.host, command), environment, f"a signal to {state.host.name}", log))
 
     def _end(self, linger_s: float = 0.0) -> None:
         """DeepSpeed's launcher is ended, at the latest after so many seconds. Only the first call counts."""
@@ -230,11 +208,3 @@ class DeepSpeedGroup:
             elif self._kill_at is None and not self._ending.lost.get(state.host.name):
                 self._ending.needs_sweep = True
                 self._note_lost(state, f"DeepSpeed's launcher ended without it (exit status {status})")
-
-
-def _parsed(text: str) -> Event | None:
-    try:
-        event = json.loads(text)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None

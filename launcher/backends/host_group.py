@@ -13,7 +13,8 @@ from ftcore.spec.errors import PREEMPTED
 from launcher.backends.channel import HostChannel, Line
 from launcher.backends.stall import Limits, StallWatch
 from launcher.children import Event, StopSignals
-from launcher.node_channel import BEAT_S, Message
+from launcher.json_lines import Message
+from launcher.node_channel import BEAT_S
 from launcher.processes import PREEMPTING, exit_status
 
 REACH_LIMIT_S = 60.0
@@ -38,7 +39,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Ending:
-    """How it ended; `first` is what all the rest follows from as far as the group knows."""
+    """How it ended, as far as the group knows."""
 
     lost: dict[str, str] = field(default_factory=dict)
     """Host -> why it counts as lost, in the order in which it was noticed."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 from ftcore.spec.events import ATTEMPT
 from launcher.backends.base import Launch
 from launcher.backends.lines import environment_notes
 from launcher.backends.steps import Steps
 from launcher.children import stop_signals
-from launcher.failure import resume_advice
+from launcher.failure import resume_advice, resume_command
 from launcher.progress import Progress
 from launcher.record import Record
 from launcher.run_folder import newest_checkpoint, shown
@@ -22,8 +20,7 @@ def run_launch(launch: Launch, progress: Progress) -> str:
     Raises the FtError of what failed first, or RunStoppedError after a signal.
     """
     run_dir = launch.run_dir
-    again = f" --env-file {shlex.quote(launch.env_file)}" if launch.env_file else ""
-    command = f"ftlaunch --resume {shlex.quote(shown(run_dir.path))}{again}"
+    command = resume_command(run_dir, launch.env_file)
     environment = {**launch.environment, ATTEMPT: str(launch.attempt)}
     for note in meeting_notes(launch) if launch.trains else ():
         progress.line(note)

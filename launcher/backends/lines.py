@@ -18,7 +18,7 @@ from launcher.backends.base import Launch
 from launcher.backends.channel import Line
 from launcher.environment import import_root
 from launcher.forwarding import Forwarded, forwarded, host_environment, render_note
-from launcher.node_channel import Message
+from launcher.json_lines import Message
 from launcher.processes import LAUNCH_ID
 from launcher.run_folder import write_files
 from launcher.transport import bash, pdsh_environment

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import subprocess
 import sys
 import time
 
 from ftcore.spec.resolved import Host
 from launcher.backends.base import Launch
+from launcher.backends.calls import call, end_calls
 from launcher.backends.host_group import Ending
-from launcher.children import starting
 from launcher.environment import import_root
-from launcher.processes import LAUNCH_ID, child_setup, signal_group
+from launcher.processes import LAUNCH_ID
 from launcher.transport import pdsh_environment
 
 LIMIT_S = 3.0
@@ -47,16 +46,7 @@ def _begin(launch: Launch, host: Host) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in launch.environment.items() if name != LAUNCH_ID}
     if launch.reach.launcher == "pdsh":
         environment |= pdsh_environment((host.port,), launch.reach.ssh)
-    with starting(f"the last look at {host.name}"):
-        return subprocess.Popen(
-            launch.reach.argv(host, sweep_command(launch.environment[LAUNCH_ID])),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=child_setup(signal.SIGKILL),  # noqa: PLW1509  this process has one thread
-        )
+    return call(launch.reach.argv(host, sweep_command(launch.environment[LAUNCH_ID])), environment, f"the last look at {host.name}")
 
 
 def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
@@ -64,6 +54,5 @@ def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
     try:
         return process.wait(max(0.0, deadline - time.monotonic())) == 0
     except subprocess.TimeoutExpired:
-        signal_group(process.pid, signal.SIGKILL)
-        process.wait()
+        end_calls((process,))
         return False

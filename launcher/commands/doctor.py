@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,10 +87,9 @@ def _check(given: DoctorOptions) -> Report:
     from launcher.commands.launch import say
     from launcher.environment import read_env_file
     from launcher.hostfile import same_machine_warnings
-    from launcher.preflight.check import CheckOptions, check, probe_transport
-    from launcher.preflight.waiting import waiting_line
+    from launcher.preflight.look import look_at_hosts
     from launcher.resolve import Options, read_and_resolve
-    from launcher.transport import SshOptions
+    from launcher.transport import Reach, SshOptions
 
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     own_launcher = given.launcher if given.launcher != "srun" else None
@@ -108,34 +106,11 @@ def _check(given: DoctorOptions) -> Report:
     )
     resolved = read_and_resolve(options).resolved
     cluster = resolved.spec.cluster
-    launcher = given.launcher or cluster.launcher
     for warning in same_machine_warnings(resolved.hosts):
         say(f"warning: {warning}", err=True)
-    with waiting_line(sys.stderr) as progress:
-        return check(
-            resolved.hosts,
-            CheckOptions(
-                transport=probe_transport(launcher, SshOptions(options=cluster.ssh_options)),
-                run_parent=(given.output.absolute().parent if given.output is not None else Path.cwd() / "runs"),
-                cache=Path(resolved.cache_dir),
-                environment=rank_variables(cluster.forward_env, {**cluster.environment, **variables}),
-                launcher=launcher,
-                master_addr=cluster.master_addr,
-                master_port=cluster.master_port,
-                interface=cluster.interface,
-                all_reduce=given.all_reduce,
-                progress=progress,
-            ),
-        )
-
-
-def rank_variables(forward_env: tuple[str, ...], given: dict[str, str]) -> dict[str, str]:
-    """What ranks on any host get: what is forwarded from this environment, and what the user gives."""
-    import os
-
-    from launcher.forwarding import forwarded
-
-    return dict(forwarded(os.environ, given, forward_env).values)
+    reach = Reach(launcher=given.launcher or cluster.launcher, ssh=SshOptions(options=cluster.ssh_options))
+    folder = given.output.absolute().parent if given.output is not None else Path.cwd() / "runs"
+    return look_at_hosts(resolved, reach, folder, variables, all_reduce=given.all_reduce)
 
 
 def _write(path: Path, text: str) -> None:

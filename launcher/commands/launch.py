@@ -136,10 +136,10 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
 
 
 def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
+    from launcher.events_file import read_events
     from launcher.launching import start_again
     from launcher.run_folder import find_run
     from launcher.spec_source import Options
-    from launcher.submission.record import read_events
 
     refused = changed_by(given)
     if refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.spec.run_dir import RunDir
-from launcher.submission.record import read_events
+from launcher.events_file import read_events
+from launcher.json_lines import json_object
 
 _TAIL_BYTES = 65536
 _HOLDER = re.compile(r"process ([0-9]+) on (\S+)")
@@ -82,10 +82,7 @@ def last_line(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     for line in reversed(lines):
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
+        found = json_object(line)
+        if found is not None:
             return found
     return {}

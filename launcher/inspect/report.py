@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -13,12 +12,14 @@ from typing import Any
 from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
+from launcher.events_file import read_events
 from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
 from launcher.inspect.state import Seen, State, judge
+from launcher.json_lines import json_object
 from launcher.progress import duration, number
 from launcher.run_folder import newest_checkpoint, next_attempt, shown, update_of
-from launcher.submission.record import cancelled_path, is_submitted, read_events, read_submission, requeues
+from launcher.submission.record import cancelled_path, is_submitted, read_submission, requeues
 from launcher.submission.request import is_placeholder
 from launcher.submission.slurm import JobState, ask_jobs
 
@@ -168,21 +169,14 @@ def _seconds_left(run_dir: RunDir, last: dict[str, Any]) -> float | None:
     try:
         with run_dir.metrics.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - RATE_LINES * 1024))
-            seconds: list[float] = [line["seconds"] for text in file.read().split(b"\n")[1:] if isinstance((line := _object(text)).get("seconds"), int | float)]
+            lines = [json_object(text) or {} for text in file.read().split(b"\n")[1:]]
     except OSError:
         return None
+    seconds: list[float] = [line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)]
     done, total = last.get("update"), last.get("total_updates")
     if not seconds or not isinstance(done, int) or not isinstance(total, int):
         return None
     return sum(seconds) / len(seconds) * (total - done)
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _age(path: Path) -> float | None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Self, cast
 
+from launcher.json_lines import json_object
 from launcher.preflight.host_side import MARK
 from launcher.preflight.program import SHELL_MARK
 
@@ -168,10 +169,5 @@ class Probes:
 
 def _parsed(line: str) -> Answer | None:
     """An answer, or None for anything else."""
-    if not line.startswith(MARK):
-        return None
-    try:
-        answer = json.loads(line.removeprefix(MARK))
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) and isinstance(answer.get("id"), int) else None
+    answer = json_object(line.removeprefix(MARK)) if line.startswith(MARK) else None
+    return answer if answer is not None and isinstance(answer.get("id"), int) else None

@@ -14,6 +14,15 @@ REPORT_VERSION = 1
 Level = Literal["error", "warning"]
 
 
+class UnfitHostsError(ClusterError):
+    """Hosts on which no rank could be started."""
+
+    def __init__(self, problems: tuple[Problem, ...], hosts: set[str]) -> None:
+        super().__init__(problems)
+        self.hosts = hosts
+        """Those that the rest follows from."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Something that keeps a run from starting (`error`), or that its user should know (`warning`)."""
@@ -94,10 +103,17 @@ class Report:
         """Whether a run can start."""
         return not self.errors
 
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The errors as problems."""
+        return tuple(Problem(what=each.what, where=f"preflight, {each.check}", fix=each.fix) for each in self.errors)
+
     def require_fit(self) -> None:
-        """Raises ClusterError with every error."""
+        """Raises UnfitHostsError with every error."""
         if self.errors:
-            raise ClusterError([Problem(what=each.what, where=f"preflight, {each.check}", fix=each.fix) for each in self.errors])
+            # What the others say of a host that can't be reached follows from that.
+            gone = {finding.host for finding in self.errors if finding.host and finding.check == "reach"}
+            raise UnfitHostsError(self.problems, gone or {finding.host for finding in self.errors if finding.host})
 
     def notes(self) -> tuple[str, ...]:
         """A line for each warning."""

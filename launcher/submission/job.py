@@ -17,6 +17,7 @@ from launcher.attempts import Manner
 from launcher.cli import print_error
 from launcher.early_warning import EarlyWarningError
 from launcher.environment import read_env_file
+from launcher.failure import first_line
 from launcher.hostfile import render_hostfile
 from launcher.inspect.events import ended_well
 from launcher.launching import start_again
@@ -26,11 +27,13 @@ from launcher.run_folder import find_run, locked, next_attempt, shown
 from launcher.slurm_nodes import job_hosts
 from launcher.spec_source import Options
 from launcher.submission.record import Submission, cancelled_path, job_hosts_path, note_requeue, note_spent, read_submission, requeues, slurm_log
-from launcher.submission.requeueing import Cause, Decision, Ending, Then, decide, find_cause, first_line, is_machines, spent
+from launcher.submission.requeueing import Cause, Decision, Ending, Then, decide, find_cause, is_machines, spent
 from launcher.submission.slurm import delay, requeue, scancel, show_job
 from launcher.unchanged import load_unchanged
 
 _TAIL_BYTES = 8192
+_REASON_LETTERS = 300
+"""Of a failure, in an event: lines of events.jsonl are short."""
 RECORD_LIMIT_S = 30.0
 """How long a job waits for the record of its own submission: it may begin before sbatch has answered."""
 
@@ -99,7 +102,7 @@ def run_start(start: Start, signals: Signals) -> int:
     ending = Ending(
         status=outcome.status,
         is_infrastructure=is_machines(outcome.failure),
-        why=first_line(outcome.failure),
+        why=first_line(outcome.failure)[:_REASON_LETTERS] if outcome.failure is not None else "",
         cause=_cause(start, outcome.status, signals),
         restarts=start.restarts,
         noted=noted,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from ftcore.spec.cluster import SchedulerSection
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.stored import read_stored, stored_text
+from launcher.events_file import add_event, read_events
 
 SUBMISSION_VERSION = 1
 REQUEUED = "requeued"
@@ -84,42 +83,14 @@ def submission_text(submission: Submission) -> str:
 
 def note_requeue(run_dir: RunDir, *, job: str, restart: int, reason: str, delay_s: float, by: str) -> None:
     """Adds the event of a requeue. `restart` is how often the job had been started anew before it; `by` is ftlaunch or slurm."""
-    _append(run_dir, {"event": REQUEUED, "time": time.time(), "job": job, "restart": restart, "reason": reason, "delay_s": delay_s, "by": by})
+    add_event(run_dir, {"event": REQUEUED, "time": time.time(), "job": job, "restart": restart, "reason": reason, "delay_s": delay_s, "by": by})
 
 
 def note_spent(run_dir: RunDir, *, job: str, restart: int, reason: str) -> None:
     """Adds the event of a job that was put back more often than it may be; `restart` is how often."""
-    _append(run_dir, {"event": SPENT, "time": time.time(), "job": job, "restart": restart, "reason": reason})
-
-
-def _append(run_dir: RunDir, event: dict[str, Any]) -> None:
-    # One write of less than a page: lines of several writers never mix.
-    handle = os.open(run_dir.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, (json.dumps(event) + "\n").encode())
-    finally:
-        os.close(handle)
-
-
-def read_events(run_dir: RunDir, *names: str) -> list[dict[str, Any]]:
-    """The events with one of these names, in order; lines that are half written or foreign are passed over."""
-    try:
-        with run_dir.events.open(encoding="utf-8", errors="replace") as file:
-            # Most lines are of other events: those need no parsing.
-            events = [_parsed(line) for line in file if any(f'"{name}"' in line for name in names)]
-    except OSError:
-        return []
-    return [event for event in events if event.get("event") in names]
+    add_event(run_dir, {"event": SPENT, "time": time.time(), "job": job, "restart": restart, "reason": reason})
 
 
 def requeues(run_dir: RunDir, job: str) -> list[dict[str, Any]]:
     """The events of this job's requeues."""
     return [event for event in read_events(run_dir, REQUEUED) if event.get("job") == job]
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) else {}

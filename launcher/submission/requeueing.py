@@ -8,8 +8,8 @@ from enum import Enum
 
 from ftcore.spec.cluster import SchedulerSection
 from ftcore.spec.errors import INTERRUPT_STATUS_BASE, PREEMPTED, FtError
-from launcher.approach import UnfitHostsError
 from launcher.failure import RunFailedError
+from launcher.preflight.finding import UnfitHostsError
 from launcher.processes import PREEMPTING
 from launcher.submission.slurm import JobState
 
@@ -19,7 +19,6 @@ MOST_DELAY_S = 24 * 3600.0
 _OUT_OF_REACH = "preflight, reach"
 _FOLLOWS = "preflight, connection"
 """What other hosts say when one is out of reach."""
-_REASON_LETTERS = 300
 
 
 class Cause(Enum):
@@ -108,11 +107,6 @@ def is_machines(failure: FtError | None) -> bool:
         found = {problem.where for problem in failure.problems}
         return _OUT_OF_REACH in found and found <= {_OUT_OF_REACH, _FOLLOWS}
     return isinstance(failure, RunFailedError) and failure.is_infrastructure
-
-
-def first_line(failure: FtError | None) -> str:
-    """What a failure says first, short enough for an event; empty without one."""
-    return str(failure or "").partition("\n")[0][:_REASON_LETTERS]
 
 
 def find_cause(now: JobState | None, log: str, job: str, restarts: int) -> Cause:

@@ -23,7 +23,7 @@ from launcher.backends.channel import Line
 from launcher.backends.host_group import Ending, HostGroup, Rules
 from launcher.backends.stall import Limits, StallWatch
 from launcher.children import Event, StopSignals, stop_signals
-from launcher.node_channel import Message
+from launcher.json_lines import Message
 from tests.unit.live_processes import ROOT, alive, environment, noted, wait_until, write_script
 
 SLEEP = "\ntime.sleep(60)\n"

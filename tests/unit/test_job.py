@@ -10,13 +10,14 @@ import pytest
 
 from ftcore.spec.errors import PREEMPTED, ClusterError, FtError, Problem, SpecError
 from ftcore.spec.run_dir import RunDir
-from launcher.approach import UnfitHostsError
 from launcher.attempts import Manner
+from launcher.events_file import read_events
 from launcher.failure import RunFailedError
+from launcher.preflight.finding import UnfitHostsError
 from launcher.run_folder import write_files
 from launcher.spec_source import Options
 from launcher.submission.job import Start, run_start
-from launcher.submission.record import note_requeue, read_events, read_submission, requeues, submission_path, submission_text
+from launcher.submission.record import note_requeue, read_submission, requeues, submission_path, submission_text
 from tests.unit.test_submit import SPEC, program, submitted
 
 LOST = RunFailedError("host n1 was lost: exit status 3\n    no sign of life for 5 s", 3, is_infrastructure=True)

@@ -19,8 +19,8 @@ from launcher.backends import deepspeed_command
 from launcher.backends.base import Launch
 from launcher.backends.deepspeed_command import deepspeed_argv, deepspeed_environment, render_plain_hosts, write_deepspeed_files
 from launcher.backends.lines import environment_notes
+from launcher.json_lines import Message
 from launcher.node import read_header
-from launcher.node_channel import Message
 from launcher.processes import LAUNCH_ID
 from launcher.rank_start import node_of
 from launcher.transport import Reach, SshOptions, pdsh_argv, pdsh_environment

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ftcore.out_of_memory import asked_for, cgroup_limit, describe_out_of_memory
+from ftcore.out_of_memory import asked_for, describe_out_of_memory
 from ftcore.process import as_ft_error
 from ftcore.spec.errors import TrainingError
+from ftcore.spec.host_memory import cgroup_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 8 * 2**30
