@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,14 +73,19 @@ class Signaller:
 
     def __init__(self, moment: Moment, rank: int) -> None:
         self.moment, self._rank, self._is_sent = moment, rank, False
+        self._settled = threading.Event()
 
     def at(self, where: str, update: int) -> None:
+        if self.moment.where == "save" and (where, update) == ("data", self.moment.update):
+            # The writer is a thread of its own: without this the run might be over before it begins.
+            assert self._settled.wait(60)
         if (where, update) != (self.moment.where, self.moment.update) or self._is_sent:
             return
         self._is_sent = True
         for signum in self.moment.signals if self._rank in self.moment.ranks else ():
             os.kill(os.getpid(), signum)
         time.sleep(self.moment.settle_s)
+        self._settled.set()
 
 
 def stop_and_resume(
@@ -121,7 +128,8 @@ def _train(job: Job, ranks: Ranks, signaller: Signaller, request: StopRequest, n
     trainer = Trainer(engine, job, restore(engine, job), agreed)
 
     def sink(handle: int, data: memoryview) -> int:
-        done, full_from = trainer.cursor.next_update, signaller.moment.full_disk_from
+        # The trainer may be further on by now.
+        done, full_from = written_update(handle), signaller.moment.full_disk_from
         signaller.at("save", done)
         if full_from is not None and done >= full_from and ranks.rank == ranks.world_size - 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -142,6 +150,11 @@ def _train(job: Job, ranks: Ranks, signaller: Signaller, request: StopRequest, n
     agreed.close()
     engine.deepspeed.destroy()
     return Ended(status, trainer.cursor.next_update, text, state if ranks.is_first else {})
+
+
+def written_update(handle: int) -> int:
+    """The update whose checkpoint the file belongs to."""
+    return int(re.findall(r"update_(\d{8})", os.readlink(f"/proc/self/fd/{handle}"))[-1])
 
 
 def _watch(trainer: Trainer, signaller: Signaller) -> Callable[[], None]:
