@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 from ftcore.spec.document import Document, KeyPath, dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, CheckpointSection, EvaluationSection, LoggingSection, Spec, ZeroSection
+from ftcore.spec.sections import (
+    BatchSection,
+    CheckpointSection,
+    EvaluationSection,
+    HardwareSection,
+    LoggingSection,
+    ProfilingSection,
+    Spec,
+    ZeroSection,
+)
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
 from launcher.references import absolute
@@ -22,9 +31,10 @@ from launcher.validate import build_spec, find_problems
 FREE_KEYS = (
     *("zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
     *("checkpoint.save_steps", "checkpoint.save_total_limit", "checkpoint.save_async", "evaluation.eval_steps"),
+    *("evaluation.early_stopping_patience", "evaluation.early_stopping_threshold"),
 )
 """Keys that may change on a resume: neither the objective nor the order of the samples depends on them."""
-FREE_SECTIONS = ("cluster.", "logging.")
+FREE_SECTIONS = ("cluster.", "logging.", "profiling.", "hardware.")
 """Sections of which every key may."""
 COALESCING = "zero.coalesce_grad_reduction"
 _DERIVED = (COALESCING, "cluster.hosts", "cluster.slots")
@@ -49,7 +59,7 @@ _REASONS = {
 """Key or section -> why it stays as it is."""
 
 
-Section = TypeVar("Section", BatchSection, CheckpointSection, EvaluationSection, LoggingSection, ZeroSection)
+Section = TypeVar("Section", BatchSection, CheckpointSection, EvaluationSection, HardwareSection, LoggingSection, ProfilingSection, ZeroSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,7 @@ def _refused(sets: tuple[str, ...]) -> list[Problem]:
         if _is_free(key):
             continue
         reason = _REASONS.get(key) or _REASONS.get(key.partition(".")[0]) or "a run goes on as it was started"
-        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, cluster.*, logging.*"
+        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, cluster.*, logging.*, profiling.*, hardware.*"
         problems.append(Problem(what=f"{key} can't change when a run goes on: {reason}", where=key, fix=fix, file="--set"))
     return problems
 
@@ -171,6 +181,8 @@ def _changed(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], launc
         evaluation=_with_chosen(spec.evaluation, given.evaluation, "evaluation", chosen),
         checkpoint=_with_chosen(spec.checkpoint, given.checkpoint, "checkpoint", chosen),
         logging=_with_chosen(spec.logging, given.logging, "logging", chosen),
+        profiling=_with_chosen(spec.profiling, given.profiling, "profiling", chosen),
+        hardware=_with_chosen(spec.hardware, given.hardware, "hardware", chosen),
     )
     new = replace(resolved, spec=after, hosts=launch.hosts)
     differing = changes(resolved, new)

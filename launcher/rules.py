@@ -12,6 +12,28 @@ from launcher.precision_rules import PRECISION_RULES
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 
+OPTIMIZERS_OF = {
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon"), ("adamw", "adamw_8bit")),
+    "momentum": ("sgd", "muon"),
+}
+"""Key of the section optimizer -> the types that read it; the others read all."""
+REFUSED: dict[str, tuple[object, ...]] = {
+    "optimizer.type": ("adamw_8bit", "adafactor", "muon"),
+    "schedule.lr_scheduler_type": ("warmup_stable_decay",),
+    "zero.config": (),
+    "profiling.updates": (),
+    "evaluation.early_stopping_patience": (),
+}
+"""Key -> values that this version can't work with; (): any but the default."""
+
+
+def _refused(spec: Spec, draft: Draft) -> Findings:
+    for key, values in REFUSED.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(spec, section), name)
+        if draft.given(key) and (value in values or not values):
+            yield Problem(what=f"{key}: {value} can't be worked with in this version", where=key, fix="remove it")
+
 
 def _update_size(spec: Spec, draft: Draft) -> Findings:
     if spec.batch.global_batch_size is not None and spec.batch.tokens_per_update is not None:
@@ -61,12 +83,10 @@ def _offload(spec: Spec, draft: Draft) -> Findings:
 
 def _optimizer_keys(spec: Spec, draft: Draft) -> Findings:
     optimizer = spec.optimizer
-    foreign = {"adamw": ("momentum",), "sgd": ("adam_beta1", "adam_beta2", "adam_epsilon")}[optimizer.type]
-    for name in foreign:
-        if draft.given(f"optimizer.{name}"):
-            other = "sgd" if optimizer.type == "adamw" else "adamw"
+    for name, readers in OPTIMIZERS_OF.items():
+        if optimizer.type not in readers and draft.given(f"optimizer.{name}"):
             what = f"{name} has no effect with optimizer.type {optimizer.type}"
-            yield Problem(what=what, where=f"optimizer.{name}", fix=f"remove it, or use optimizer.type: {other}")
+            yield Problem(what=what, where=f"optimizer.{name}", fix=f"remove it, or use optimizer.type: {' or '.join(readers)}")
 
 
 def _warmup(spec: Spec, draft: Draft) -> Findings:
@@ -109,6 +129,7 @@ RULES = (
     Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
     Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path", "zero.coalesce_grad_reduction"), _offload),
     Rule(("optimizer.type",), _optimizer_keys),
+    Rule(tuple(REFUSED), _refused),
     Rule(("schedule.warmup_ratio", "schedule.warmup_steps", "schedule.lr_scheduler_type", "train.max_steps"), _warmup),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
     Rule(("data.train", "data.eval", "data.eval_sets"), _columns),

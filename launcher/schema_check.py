@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
-from ftcore.spec.names import ALIASES, SHORTHANDS, nearest
+from ftcore.spec.names import SHORTHANDS, advise_value, nearest
 from ftcore.spec.yaml_strict import parse_scalar
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def _wrong_type(failed: _Failed) -> Problem:
 def _no_choice(failed: _Failed) -> Problem:
     choices = [str(choice) for choice in failed.limit if choice is not None]
     note = ALIASES.get(str(failed.value), "")
-    fix = note[1:] if note.startswith("=") else nearest(str(failed.value), choices)
+    meant = advise_value(dotted(failed.path), str(failed.value))
+    fix = meant or (note[1:] if note.startswith("=") else nearest(str(failed.value), choices))
     return Problem(what=f"one of {', '.join(choices)} expected, got {describe(failed.value)}", fix=fix)
 
 

@@ -6,8 +6,8 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from ftcore.spec.aliases import ALIASES
 from ftcore.spec.errors import Problem, SpecError
-from ftcore.spec.names import ALIASES
 
 MOST_ELEMENTS = 1000
 """More runs than anybody looks at: a longer product is a slip."""

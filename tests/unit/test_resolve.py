@@ -17,6 +17,7 @@ import yaml
 
 from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.sections import HardwareSection, ZeroSection
 from launcher.resolve import Options, Resolution, check_spec, read_and_resolve
 from launcher.spec_source import DEFAULT_ORIGIN
 
@@ -30,12 +31,15 @@ DOCUMENTED_NONE = {
     "batch.global_batch_size",
     "batch.tokens_per_update",
     "schedule.warmup_steps",
-    "train.num_train_epochs",
-    "train.max_steps",
+    *("train.num_train_epochs", "train.max_steps"),
     "cluster.slots",
     "cluster.master_port",
     "cluster.scheduler.nodes",
     "cluster.scheduler.slots_per_node",
+    "method.compute_dtype",
+    "schedule.decay_steps",
+    *(f"zero.{field.name}" for field in dataclasses.fields(ZeroSection) if field.default is None and field.name != "coalesce_grad_reduction"),
+    *(f"hardware.{field.name}" for field in dataclasses.fields(HardwareSection) if field.default is None),
 }
 """Keys that may be None after resolving; their docstrings in ftcore.spec.sections say what it means."""
 

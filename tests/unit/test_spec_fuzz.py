@@ -11,8 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ftcore.spec.aliases import ALIASES
 from ftcore.spec.errors import ClusterError, SpecError
-from ftcore.spec.names import ALIASES, known_keys
+from ftcore.spec.names import known_keys
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.resolve import Options, check_spec, read_and_resolve
 

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
 from ftcore.spec import sections
+from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import dotted
-from ftcore.spec.names import ALIASES, COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
+from ftcore.spec.names import COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
 from launcher.override_rules import DS_SCHEMA
 from launcher.schema_check import WORDINGS, advise_from_schema, check_schema, load_schema
 from launcher.validate import SPEC_SCHEMA, partial_spec
 
 SCHEMA = load_schema(SPEC_SCHEMA)
 _OF_SECTIONS = {"properties", "additionalProperties", "required", "items"}
-_ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages"}
-_OTHER_TYPES: dict[str, Any] = {".train.gradient_checkpointing": ["string", "boolean"], ".evaluation.metrics": "array"}
+_ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages", "x-unit", "examples"}
+_OTHER_TYPES: dict[str, Any] = {".train.gradient_checkpointing": ["string", "boolean"], ".evaluation.metrics": "array", ".profiling.ranks": "array"}
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 
 

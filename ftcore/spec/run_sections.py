@@ -1,0 +1,83 @@
+"""Sections of a spec: what a run saves, measures and writes down, and the hardware it is planned for. `None`s mean what they mean in ftcore.spec.sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSection:
+    save_steps: int = 0
+    """Updates between checkpoints; 0 saves at the end only."""
+    save_total_limit: int = 2
+    """Newest checkpoints kept."""
+    metric_for_best_model: str = ""
+    """`loss` (of the first evaluation set) or `NAME/loss`: the checkpoint with the lowest one is kept and called best. Empty: none."""
+    save_async: bool = True
+    """Write while training goes on; false waits until a checkpoint is whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSection:
+    eval_steps: int = 0
+    """Updates between evaluations; 0 evaluates at the end only."""
+    eval_on_start: bool = True
+    """Evaluate before the first update."""
+    metrics: tuple[str, ...] = ()
+    """What `ftlaunch evaluate` scores generated answers by: exact_match, valid_json, regex, rouge_l."""
+    regex: str = ""
+    """What the whole answer must match (metric regex)."""
+    max_new_tokens: int = 256
+    """Longest generated answer."""
+    max_rows: int = 200
+    """Rows of each set that answers are generated for, its first ones."""
+    early_stopping_patience: int = 0
+    """Evaluations in a row without a better checkpoint.metric_for_best_model after which the run ends; 0: never."""
+    early_stopping_threshold: float = 0.0
+    """How much lower the metric must be to count as better for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSection:
+    logging_steps: int = 1
+    """Updates between lines of metrics.jsonl."""
+    log_samples: bool = False
+    """Write the ids of each update's samples to metrics/rank_R.jsonl."""
+    layer_grad_norm_steps: int = 0
+    """Updates between lines with each layer's gradient norm; 0: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingSection:
+    updates: int = 0
+    """Updates whose calls and kernels are recorded with torch's profiler; 0: none."""
+    start_update: int = 3
+    """The first of them, counted from 1."""
+    ranks: tuple[int, ...] = (0,)
+    """Ranks that record."""
+    memory: bool = False
+    """Record allocations as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareSection:
+    """What `ftlaunch plan` counts with; nothing here changes what is computed."""
+
+    accelerator: str = ""
+    """A name that `ftlaunch plan --gpu` knows, or NAME:GiB; empty: what this machine has."""
+    memory: str = ""
+    """Memory of one accelerator, over that of its name; empty: that of its name."""
+    host_memory: str = ""
+    """Memory of one host; empty: this machine's when the run is on it alone, else unknown."""
+    price_per_hour: float | None = None
+    """Price of one accelerator for an hour; None: not counted."""
+    currency: str = "USD"
+    """Unit of the price."""
+    intra_node_bandwidth: float | None = None
+    """Between the accelerators of a host, GB/s (10^9 bytes) a rank; None: that of the accelerator's link."""
+    inter_node_bandwidth: float | None = None
+    """Between hosts, GB/s a host; None: not known."""
+    nvme_bandwidth: float | None = None
+    """Of the local NVMe, GB/s a host; None: not known."""
+    margin: float = 0.1
+    """Share of an accelerator's memory that a plan leaves free."""
