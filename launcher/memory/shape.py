@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from ftcore.spec.errors import SpecError
+from launcher.memory.shape_config import WHERE, Config
 
 KINDS = ("embedding", "head", "attention", "mlp", "expert", "router", "norm", "bias", "other")
 """What a parameter is for. Biases are `bias`, wherever they are."""
@@ -149,3 +153,25 @@ def _linear(tensor: Tensor, among: Iterable[Tensor]) -> Linear:
         bias=any(other.name == f"{module}.bias" for other in among),
         layers=tensor.copies,
     )
+
+
+def read_shape(config: dict[str, Any]) -> ModelShape:
+    """The shape of the model that this content of config.json describes.
+
+    Raises SpecError for a family that is not known here, and naming every size that is missing or wrong.
+    """
+    from launcher.memory.shape_families import RECIPES, shape_like_llama
+    from launcher.memory.shape_gpt import shape_of_gpt2, shape_of_neox
+
+    family = config.get("model_type")
+    known: dict[str, Callable[[Config, str], ModelShape]] = {"gpt2": shape_of_gpt2, "gpt_neox": shape_of_neox, **dict.fromkeys(RECIPES, shape_like_llama)}
+    if not isinstance(family, str) or family not in known:
+        raise SpecError(
+            f"the sizes of {'a model without model_type' if family is None else f'models of type {str(family)[:40]!r}'} are not known from config.json alone",
+            where=WHERE,
+            fix=f"ftlaunch plan --exact builds the model without memory and counts; known are {', '.join(sorted(known))}",
+        )
+    values = Config(config)
+    shape = known[family](values, family)
+    values.require_right()
+    return shape
