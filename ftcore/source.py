@@ -15,10 +15,11 @@ from ftcore.convert_gguf import convert_gguf
 from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource
 from ftcore.hub import download
+from ftcore.spec.builtin_models import TINY_LLAMA
 from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.run_dir import write_atomic
 from ftcore.spec.sections import ModelSection
-from ftcore.tiny_llama import TINY_LLAMA, build_tiny_llama
+from ftcore.tiny_llama import build_tiny_llama
 from ftcore.weight_files import safetensors_shapes
 
 WHERE = "model.model_name_or_path"

@@ -6,25 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.data.lock import new_folder
+from ftcore.spec.builtin_models import TINY_LLAMA_CONFIG
 from ftcore.spec.events import emit
 
-TINY_LLAMA = "builtin:tiny-llama"
 SEED = 7
 SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-SHAPE: dict[str, Any] = {
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-    "vocab_size": 264,
-}
-"""264: 256 bytes and the special tokens, rounded up to a multiple of 8."""
 
 
 def build_tiny_llama(folder: Path) -> None:
@@ -57,8 +47,7 @@ def _model(tokenizer: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        **SHAPE,
-        tie_word_embeddings=False,
+        **{key: value for key, value in TINY_LLAMA_CONFIG.items() if key != "model_type"},
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("/api/models/org/tiny"):
             info = {"id": "org/tiny", "sha": COMMIT, "private": False, "tags": [], "siblings": [{"rfilename": name} for name in self.server.files]}
             return self._answer(200, {"Content-Type": "application/json"}, json.dumps(info).encode(), body=body)
-        name = path.removeprefix(f"/org/tiny/resolve/{COMMIT}/")
+        name = path.removeprefix(f"/org/tiny/resolve/{COMMIT}/").removeprefix("/org/tiny/resolve/main/")
         data = self.server.files.get(name)
         if data is None:
             return self._answer(404, {"X-Error-Code": "EntryNotFound"}, b"", body=body)

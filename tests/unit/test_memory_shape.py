@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from ftcore.spec.builtin_models import TINY_LLAMA_CONFIG
 from ftcore.spec.errors import SpecError
-from ftcore.tiny_llama import SHAPE
 from launcher.memory.shape import Linear, ModelShape, read_shape
 from launcher.memory.shape_families import RECIPES
 
@@ -280,8 +280,7 @@ def test_experts() -> None:
 
 
 def test_the_built_in_model() -> None:
-    config = {"model_type": "llama", **SHAPE}
-    assert read(read_shape(config)) == built(config)
+    assert read(read_shape(TINY_LLAMA_CONFIG)) == built(TINY_LLAMA_CONFIG)
 
 
 def test_conv1d_matrices_are_turned() -> None:
