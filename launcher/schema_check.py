@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ftcore.spec import errors
 from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import SHORTHANDS, advise_value, nearest
+from ftcore.spec.quantities import DURATION_FORMS, SIZE_FORMS, QuantityError, parse_duration, parse_size
 from ftcore.spec.yaml_strict import parse_scalar
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
+
+SPEC_SCHEMA = Path(errors.__file__).with_name("spec.schema.json")
 
 Schema = dict[str, Any]
 Advise = Callable[[KeyPath, str, Schema], str]
@@ -31,6 +35,10 @@ _KINDS = {
     "number": "a number",
     "boolean": "true or false (a boolean)",
 }
+
+
+_FORMS = {"size": SIZE_FORMS, "duration": DURATION_FORMS}
+_PARSERS: dict[str, Callable[[str], float]] = {"size": parse_size, "duration": parse_duration}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,9 @@ def _failures(data: Any, schema: Schema) -> Iterator[_Failed]:
 
 @functools.cache
 def _strict_validator() -> type[Validator]:
-    """JSON Schema 2020-12 with two changes: 1.0 is no integer, and the keyword `x-refused` refuses every value, for the reason that it gives."""
+    """JSON Schema 2020-12 with three changes: 1.0 is no integer, the keyword `x-refused` refuses every value, for the reason that it gives, and `x-quantity`
+    refuses every text, since what is a size or a duration has become a number before.
+    """
     # Not at the top of the file: `ftlaunch --help` and `ftlaunch --resume` check no spec.
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import Draft202012Validator, extend
@@ -87,8 +97,12 @@ def _strict_validator() -> type[Validator]:
     def refuse(_validator: Validator, reason: str, _value: Any, _schema: Schema) -> Iterator[ValidationError]:
         yield ValidationError(reason)
 
+    def refuse_text(_validator: Validator, quantity: str, value: Any, _schema: Schema) -> Iterator[ValidationError]:
+        if isinstance(value, str):
+            yield ValidationError(f"no {quantity}")
+
     strict = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool))
-    validator: type[Validator] = extend(Draft202012Validator, validators={"x-refused": refuse}, type_checker=strict)  # type: ignore[no-untyped-call]
+    validator: type[Validator] = extend(Draft202012Validator, validators={"x-refused": refuse, "x-quantity": refuse_text}, type_checker=strict)  # type: ignore[no-untyped-call]
     return validator
 
 
@@ -124,6 +138,10 @@ def advise_from_schema(_: KeyPath, key: str, schema: Schema) -> str:
 
 
 def _wrong_type(failed: _Failed) -> Problem:
+    if "x-quantity" in failed.schema:
+        quantity = failed.schema["x-quantity"]
+        whole = " in whole seconds" if quantity == "duration" and "integer" in failed.limit else ""
+        return Problem(what=f"a {quantity}{whole} expected, got {describe(failed.value)}", fix=f"the forms are {_FORMS[quantity]}")
     kinds = [kind for kind in (failed.limit if isinstance(failed.limit, list) else [failed.limit]) if kind != "null"]
     what = f"{' or '.join(_KINDS[kind] for kind in kinds)} expected, got {describe(failed.value)}"
     return Problem(what=what, fix=_type_fix(kinds[0], failed.value, failed.path))
@@ -138,7 +156,19 @@ def _no_choice(failed: _Failed) -> Problem:
 
 
 def _out_of_range(bound: str) -> Callable[[_Failed], Problem]:
-    return lambda failed: Problem(what=f"{describe(failed.value)} is out of range", fix=f"give {bound} {failed.limit}")
+    def problem(failed: _Failed) -> Problem:
+        unit = {"size": " bytes", "duration": " seconds"}.get(failed.schema.get("x-quantity", ""), "")
+        return Problem(what=f"{describe(failed.value)} is out of range", fix=f"give {bound} {failed.limit}{unit}")
+
+    return problem
+
+
+def _no_quantity(failed: _Failed) -> Problem:
+    try:
+        _PARSERS[failed.limit](failed.value)
+    except QuantityError as error:
+        return Problem(what=error.reason, fix=error.fix)
+    return Problem(what=f"{describe(failed.value)} is text", fix="write a number")
 
 
 WORDINGS: dict[str, Callable[[_Failed], Problem]] = {
@@ -150,6 +180,7 @@ WORDINGS: dict[str, Callable[[_Failed], Problem]] = {
     "exclusiveMaximum": _out_of_range("less than"),
     "minLength": lambda _: Problem(what="it is empty", fix="give a value, or leave the key out"),
     "uniqueItems": lambda _: Problem(what="the list names one thing twice", fix="name each once"),
+    "x-quantity": _no_quantity,
     "x-refused": lambda failed: Problem(what=failed.limit, fix=failed.schema["x-fix"]),
 }
 """Keyword -> what is said of a value that fails it. The schemas use no others, but for those about the keys of a section."""

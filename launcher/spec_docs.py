@@ -18,6 +18,7 @@ YAML or JSON, one file. Required: `model.model_name_or_path` and `data.train.pat
 that ftlaunch is called in. Numbers such as `1e-5` are numbers; only `true` and `false` are booleans; unknown keys, duplicate
 keys, anchors and tags are refused. A value comes from, the later the stronger: the default, the spec file, and the command
 line (`--hosts`, `--zero`, `--launcher`, `--master-addr`, `--master-port`, `--interface`, `--max-restarts`, `--elastic`, `--set KEY=VALUE`).
+Sizes (`24 GiB`, `512 MB`), durations (`2h30m`), `${VAR}` for the environment's values, and what no spec may hold: spec-files.md.
 """
 
 
@@ -66,7 +67,8 @@ def _type(entry: dict[str, Any]) -> str:
     if "enum" in entry:
         return " \\| ".join(str(value) for value in entry["enum"] if value is not None)
     kinds = entry.get("type", [])
-    text = " or ".join(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null")
+    quantity = {"size": "size (in bytes)", "duration": "duration (in seconds)"}.get(entry.get("x-quantity", ""))
+    text = quantity or " or ".join(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null")
     low = entry.get("minimum", entry.get("exclusiveMinimum"))
     bounds = [f"{'>' if 'exclusiveMinimum' in entry else '≥'} {low}" if low is not None else "", f"≤ {entry['maximum']}" if "maximum" in entry else ""]
     return " ".join(part for part in (text, *bounds) if part)

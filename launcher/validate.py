@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import ftcore.spec
 from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import advise
@@ -16,10 +14,9 @@ from ftcore.spec.sections import Spec
 from launcher.override_rules import check_overrides
 from launcher.references import check_adapter, check_data, check_model, check_nvme
 from launcher.rules import RULES
-from launcher.schema_check import Found, Schema, check_schema, load_schema
+from launcher.schema_check import SPEC_SCHEMA, Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
 
-SPEC_SCHEMA = Path(ftcore.spec.__file__).with_name("spec.schema.json")
 TEXT_OR_LIST = (
     *(("method", "target_modules"), ("method", "modules_to_save"), ("train", "keep_in_fp32")),
     *(("cluster", "ssh_options"), ("cluster", "forward_env"), ("cluster", "scheduler", "sbatch_args")),
@@ -29,8 +26,8 @@ TEXT_OR_LIST = (
 
 def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
     """All problems of a readable draft, by place. `world_size` None: the hosts are not known, and rules about it rest."""
-    found = check_schema(draft.data, load_schema(SPEC_SCHEMA), _advise)
-    wrong = [item.path for item in found]
+    found = [item for item in check_schema(draft.data, load_schema(SPEC_SCHEMA), _advise) if item.path not in draft.blank]
+    wrong = [*(item.path for item in found), *draft.blank]
     spec = partial_spec(draft.data, wrong)
     for rule in RULES:
         if not any(_touches(tuple(key.split(".")), wrong) for key in rule.reads):

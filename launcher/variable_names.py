@@ -13,7 +13,7 @@ _SECRET_WORDS = re.compile(r"(?:^|_)(?:[A-Z0-9]*KEYS?[0-9]*|AUTH|AUTHORIZATION|P
 # Of text, or of the shell's folder: nothing secret about them.
 _PLAIN = re.compile(r"TOKENIZERS?_|(?:^|_)(?:MAX|MIN|NUM|N)(?:_[A-Z]+)*_TOKENS?$|^(?:OLD)?PWD$|(?:^|_)(?:KEYBOARD|TOKENS_PER_[A-Z]+)(?:_|$)")
 # Bounded, so that a long value takes no longer than its length.
-_URL_WITH_PASSWORD = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,20}://[^/?#@\s]{0,256}:[^/?#\s]{0,512}@")
+URL_WITH_PASSWORD = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,20}://[^/?#@\s]{0,256}:[^/?#\s]{0,512}@")
 _KNOWN_TOKEN = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA)[A-Za-z0-9_-]{16,}")
 _OTHER_SECRET = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic) \S{8,}")
 
@@ -30,7 +30,7 @@ def is_secret(name: str, value: str = "") -> bool:
         return True
     if telling.endswith("_PROXY") and "@" in value:
         return True
-    return any(form.search(value) for form in (_URL_WITH_PASSWORD, _KNOWN_TOKEN, _OTHER_SECRET))
+    return any(form.search(value) for form in (URL_WITH_PASSWORD, _KNOWN_TOKEN, _OTHER_SECRET))
 
 
 def refusal(name: str, value: str = "") -> tuple[str, str] | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftcore.spec.errors import Problem
+from ftcore.spec.variables import KeyPath, Variables
 
-KeyPath = tuple[str | int, ...]
-"""Keys and list positions from the top of a document to a value."""
+__all__ = ["Document", "KeyPath", "bad_text", "describe", "dotted", "leaves", "read_document", "unreadable"]
 
 _BOM = "\ufeff"
 MOST_DIGITS = 30
@@ -27,6 +27,10 @@ class Document:
     """Mistakes of form: syntax, duplicate keys, and so on; with a syntax error `data` is empty."""
     readable: bool = True
     """False when the syntax is broken, so that nothing can be said about the content."""
+    variables: dict[KeyPath, list[str]] = field(default_factory=dict)
+    """Key -> the references to the environment in its value, `${NAME}` each."""
+    unset: dict[KeyPath, list[Problem]] = field(default_factory=dict)
+    """Path of a value that refers to what is not set, None in `data` -> the problems, which count unless the value is not needed."""
 
 
 def dotted(path: KeyPath) -> str:
@@ -46,8 +50,11 @@ def leaves(data: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[
             yield (*above, key), value
 
 
-def read_document(raw: bytes, file: str) -> Document:
-    """Parses the bytes of `file` (its suffix .json chooses JSON, all else YAML). Never raises for what a file may hold."""
+def read_document(raw: bytes, file: str, variables: Variables | None = None) -> Document:
+    """Parses the bytes of `file` (its suffix .json chooses JSON, all else YAML). Never raises for what a file may hold.
+
+    With `variables`, references to the environment are replaced: what stands for a whole unquoted scalar of YAML is read by its form, all else is text.
+    """
     try:
         text = raw.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
@@ -59,7 +66,7 @@ def read_document(raw: bytes, file: str) -> Document:
     else:
         from ftcore.spec.yaml_strict import parse_yaml as parse
     try:
-        data, lines, problems = parse(text, file)
+        data, lines, problems = parse(text, file, variables)
     except RecursionError:
         return unreadable(Problem(what="nested too deeply to read", fix="a spec needs four levels", file=file))
     if data is None and problems:
@@ -69,7 +76,9 @@ def read_document(raw: bytes, file: str) -> Document:
         return unreadable(Problem(what=what, fix="start with `model:` and `data:`", file=file, line=lines.get((), 1)))
     for path, value, reason in bad_text(data):
         problems.append(Problem(what=f"{reason} in {describe(value)}", where=dotted(path), fix="write plain text", file=file, line=lines.get(path)))
-    return Document(data=data, lines=lines, problems=tuple(problems))
+    if variables is None:
+        return Document(data=data, lines=lines, problems=tuple(problems))
+    return Document(data=data, lines=lines, problems=tuple(problems), variables=variables.used, unset=variables.unset)
 
 
 def unreadable(problem: Problem) -> Document:

@@ -9,15 +9,16 @@ from typing import Any
 
 from ftcore.spec.document import MOST_DIGITS, KeyPath, dotted
 from ftcore.spec.errors import Problem
+from ftcore.spec.variables import Variables
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def parse_json(text: str, file: str) -> tuple[Any, dict[KeyPath, int], list[Problem]]:
+def parse_json(text: str, file: str, variables: Variables | None = None) -> tuple[Any, dict[KeyPath, int], list[Problem]]:
     """(data, line of each key, problems), as `parse_yaml`. NaN, infinities and very long integers stay text, for a schema to refuse."""
     if not text.strip():
         return None, {(): 1}, []
-    reader = _Reader(text, file)
+    reader = _Reader(text, file, variables)
     try:
         data, end = reader.value(reader.skip(0), ())
         end = reader.skip(end)
@@ -41,9 +42,10 @@ def _int(text: str) -> int | str:
 class _Reader:
     """Walks objects and arrays itself, for the positions; leaves scalars to the standard library."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, variables: Variables | None) -> None:
         self.text = text
         self.file = file
+        self.variables = variables
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
         self._scalars = json.JSONDecoder(parse_constant=str, parse_float=_float, parse_int=_int)
@@ -63,7 +65,10 @@ class _Reader:
             return self._object(at, path)
         if opening == "[":
             return self._array(at, path)
-        return self._scalars.raw_decode(self.text, at)
+        value, end = self._scalars.raw_decode(self.text, at)
+        if self.variables is not None and isinstance(value, str) and "${" in value:
+            value = self.variables.expand(value, path, self.file, self.line(at))
+        return value, end
 
     def _object(self, at: int, path: KeyPath) -> tuple[dict[str, Any], int]:
         data: dict[str, Any] = {}

@@ -55,8 +55,8 @@ def parse_size(text: str) -> int:
     whole, part, unit = matched.groups() if matched else ("", None, None)
     if matched is None or (unit or "B") not in SIZE_UNITS or (part is not None and (unit or "B") == "B"):
         raise QuantityError(f"{shown(text)} is no size", _size_fix(given))
-    scale = 10 ** len(part or "")
-    size = (2 * int(whole + (part or "")) * SIZE_UNITS[unit or "B"] + scale) // (2 * scale)
+    scale: int = 10 ** len(part or "")
+    size: int = (2 * int(whole + (part or "")) * SIZE_UNITS[unit or "B"] + scale) // (2 * scale)
     if size > MOST_BYTES:
         raise QuantityError(f"{shown(text)} is more than a million terabytes", f"the forms are {SIZE_FORMS}")
     return size

@@ -65,10 +65,10 @@ class HardwareSection:
 
     accelerator: str = ""
     """A name that `ftlaunch plan --gpu` knows, or NAME:GiB; empty: what this machine has."""
-    memory: str = ""
-    """Memory of one accelerator, over that of its name; empty: that of its name."""
-    host_memory: str = ""
-    """Memory of one host; empty: this machine's when the run is on it alone, else unknown."""
+    memory: int | None = None
+    """Bytes of one accelerator, over those of its name; None: those of its name."""
+    host_memory: int | None = None
+    """Bytes of one host's memory; None: this machine's when the run is on it alone, else unknown."""
     price_per_hour: float | None = None
     """Price of one accelerator for an hour; None: not counted."""
     currency: str = "USD"

@@ -14,6 +14,7 @@ import yaml
 
 from ftcore.spec.document import MOST_DIGITS, KeyPath, dotted
 from ftcore.spec.errors import Problem
+from ftcore.spec.variables import Variables, is_reference
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
@@ -34,9 +35,9 @@ def parse_scalar(text: str) -> Any:
     return text
 
 
-def parse_yaml(text: str, file: str) -> tuple[Any, dict[KeyPath, int], list[Problem]]:
+def parse_yaml(text: str, file: str, variables: Variables | None = None) -> tuple[Any, dict[KeyPath, int], list[Problem]]:
     """(data, line of each key, problems). After a syntax error data is None and the problem says where. Raises RecursionError on absurd nesting."""
-    reader = _Reader(file)
+    reader = _Reader(file, variables)
     try:
         node = _Loader(text, reader).get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -58,6 +59,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     reason = ": ".join(part for part in (error.context, error.problem) if part)
     if "'\\t'" in reason:
         fix = "indent with spaces, not with tabs"
+    elif "but got '{'" in reason:
+        fix = "check commas and brackets; a `${NAME}` inside brackets needs quotes"
     elif "mapping values" in reason:
         fix = "check the indentation, and quote a text that holds `: `"
     else:
@@ -68,8 +71,9 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
 class _Reader:
     """Turns a node graph into plain data and remembers lines and mistakes."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, variables: Variables | None) -> None:
         self.file = file
+        self.variables = variables
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
 
@@ -80,7 +84,10 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, position)) for position, item in enumerate(node.value)]
         plain = isinstance(node, yaml.ScalarNode) and node.style is None
-        return parse_scalar(node.value) if plain else node.value
+        if self.variables is None or "${" not in node.value:
+            return parse_scalar(node.value) if plain else node.value
+        text = self.variables.expand(node.value, path, self.file, node.start_mark.line + 1)
+        return parse_scalar(text) if text is not None and plain and is_reference(node.value) else text
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}

@@ -14,11 +14,11 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.hostfile import render_hostfile
 from launcher.resolve import Options, Resolution, read_and_resolve
 from launcher.resuming import resolve_again
-from launcher.schema_check import check_schema, load_schema
+from launcher.schema_check import SPEC_SCHEMA, check_schema, load_schema
 from launcher.spec_source import read_draft
 from launcher.submission.elements import Element, expand_array
 from launcher.submission.scheduler_rules import SECTION, check_submission
-from launcher.validate import SPEC_SCHEMA, partial_spec
+from launcher.validate import partial_spec
 
 PLACEHOLDER = "slurm-node-"
 """Begins the name of a host that a job has not been given yet."""

@@ -18,8 +18,8 @@ from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import dotted
 from ftcore.spec.names import COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
 from launcher.override_rules import DS_SCHEMA
-from launcher.schema_check import WORDINGS, advise_from_schema, check_schema, load_schema
-from launcher.validate import SPEC_SCHEMA, partial_spec
+from launcher.schema_check import SPEC_SCHEMA, WORDINGS, advise_from_schema, check_schema, load_schema
+from launcher.validate import partial_spec
 
 SCHEMA = load_schema(SPEC_SCHEMA)
 _OF_SECTIONS = {"properties", "additionalProperties", "required", "items"}
@@ -48,6 +48,9 @@ def _agreement(kind: type, schema: dict[str, Any], path: str) -> Iterator[str]:
     for name, hint in typing.get_type_hints(kind).items():
         rule, here = schema["properties"][name], f"{path}.{name}"
         expected = _OTHER_TYPES.get(here) or _expected_type(hint)
+        if "x-quantity" in rule:
+            number, *null = expected if isinstance(expected, list) else [expected]
+            expected = [number, "string", *null]
         if rule["type"] != expected or not rule.get("description"):
             yield f"{here}: type {rule['type']} or description"
         inner = next((option for option in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(option)), None)

@@ -1,0 +1,33 @@
+"""What looks like a secret by its form, whatever it is called: strict enough that names of models, files and commits pass."""
+
+from __future__ import annotations
+
+import re
+
+from launcher.variable_names import URL_WITH_PASSWORD
+
+# Bounded, so that a long text takes no longer than its length.
+_START = r"(?<![A-Za-z0-9])"
+_FORMS = (
+    ("a Hugging Face token", re.compile(_START + r"hf_[A-Za-z0-9]{30,64}(?![A-Za-z0-9])")),
+    ("a GitHub token", re.compile(_START + r"(?:gh[opsru]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{40})")),
+    ("a GitLab token", re.compile(_START + r"glpat-[A-Za-z0-9_-]{20}")),
+    ("a Slack token", re.compile(_START + r"xox[abeprs]-[0-9]{6}")),
+    ("an AWS access key", re.compile(_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY")),
+    ("a URL with a password", URL_WITH_PASSWORD),
+)
+_API_KEY = re.compile(_START + r"sk-[A-Za-z0-9_-]{20,300}")
+_RUN = re.compile(r"[A-Za-z0-9]{16,}")
+
+
+def secret_in(text: str) -> str:
+    """What a part of the text looks like (`a Hugging Face token`); empty when nothing does."""
+    for kind, form in _FORMS:
+        if form.search(text):
+            return kind
+    # Words joined by hyphens (`sk-learn-docs-2024-instruct`) are a name; a key has a long run of letters and digits.
+    for matched in _API_KEY.finditer(text):
+        if any(any(c.isdigit() for c in run) and any(c.isalpha() for c in run) for run in _RUN.findall(matched[0])):
+            return "an API key"
+    return ""
