@@ -10,16 +10,21 @@ from ftcore import stop_request
 from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
+from ftcore.data.lengths import note_lengths
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.source import resolve_model_source
-from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.errors import DataError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
+from ftcore.spec.schedule_lengths import schedule_problems
 from ftcore.spec.sections import DataSection, DataSet
 
 
 def main(run_dir: RunDir) -> None:
-    """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json. Raises FtError as its parts do."""
+    """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json.
+
+    Raises SpecError for a schedule that is longer than the run, else FtError as its parts do.
+    """
     from ftcore.batch.plan import make_plan
 
     stop_request.stop_anywhere()
@@ -29,6 +34,9 @@ def main(run_dir: RunDir) -> None:
     train = SampleSet.open(prepared.train.arrow)
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
     plan = make_plan(resolved, train, evaluation, prepared)
+    misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)
+    if misfits:
+        raise SpecError(misfits)
     write_atomic(run_dir.plan_json, plan.to_json())
     write_atomic(run_dir.plan_txt, plan.render())
 
@@ -48,6 +56,7 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
         try:
             sets[key] = prepare_set(key, dataset, data, model, cache_dir)
             check_fits(key, sets[key], model)
+            note_lengths(sets[key], dataset, data, resolved.spec.model, cache_dir)
         except DataError as error:
             problems.extend(problem for problem in error.problems if problem not in problems)
     if problems:

@@ -1,0 +1,87 @@
+"""How long a data set's samples are, as a preparation found them: counted once, for the plans of later runs. CACHE/lengths/KEY.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftcore.spec.errors import FtError
+from ftcore.spec.sections import DataSection, DataSet, ModelSection
+from ftcore.spec.stored import read_stored
+
+LENGTHS_VERSION = 1
+BINS_A_DOUBLING = 4
+"""Lengths that differ by less than a factor of 2^(1/4) share a bin of the histogram."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLengths:
+    """Counts of one prepared data set, and which file they were counted in."""
+
+    rows: int
+    samples: int
+    """Rows that are trained on."""
+    tokens: int
+    supervised_tokens: int
+    squares: int
+    """Sum over the samples of length², which attention's work goes by."""
+    longest: int
+    histogram: dict[str, int]
+    """Upper bound of a bin (as text, ascending) -> samples of at most that length, above the bound before."""
+    file: str
+    """The data file, or `builtin:` name."""
+    file_bytes: int
+    modified_ns: int
+    """The file's time when it was counted; 0 for builtin data."""
+    version: int = LENGTHS_VERSION
+
+
+def lengths_path(cache_dir: Path, dataset: DataSet, data: DataSection, model: ModelSection) -> Path:
+    """Where the counts of a data set lie: named by everything that decides them and can be known without a tokenizer, but for the file's content."""
+    parts = {
+        "version": LENGTHS_VERSION,
+        "path": dataset.path,
+        "format": dataset.format,
+        "columns": sorted(dataset.columns.items()),
+        "max_length": data.max_length,
+        "overlong": data.overlong,
+        "model": model.model_name_or_path,
+        "revision": model.revision,
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return cache_dir / "lengths" / f"{digest[:32]}.json"
+
+
+def read_lengths(path: Path) -> StoredLengths | None:
+    """The counts in a file; None when there are none, or they can't be read: a plan then assumes."""
+    if not path.is_file():
+        return None
+    try:
+        return read_stored(StoredLengths, path, version=LENGTHS_VERSION, name="counts of a data set", fix="")
+    except FtError:
+        return None
+
+
+def file_state(path: str) -> tuple[int, int]:
+    """(bytes, time of the last change in ns) of a data file; zeros for builtin data, and for a file that can't be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def length_bin(length: int) -> int:
+    """The upper bound of the bin that a length falls into: the least ceil(2^(k/4)) that is no smaller."""
+    if length <= 1:
+        return 1
+    step = max(0, math.floor(math.log2(length) * BINS_A_DOUBLING) - 1)
+    while True:
+        bound = math.ceil(2 ** (step / BINS_A_DOUBLING))
+        if bound >= length:
+            return bound
+        step += 1
