@@ -45,6 +45,20 @@ def _best(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=what, where=where, fix="set evaluation.eval_steps, or remove it")
 
 
+def _early_stopping(spec: Spec, draft: Draft) -> Findings:
+    evaluation, where = spec.evaluation, "evaluation.early_stopping_patience"
+    if not evaluation.early_stopping_patience:
+        if draft.given("evaluation.early_stopping_threshold"):
+            what = "early_stopping_threshold has no effect without early_stopping_patience"
+            yield Problem(what=what, where="evaluation.early_stopping_threshold", fix="give early_stopping_patience, or remove it")
+        return
+    if not spec.data.held_out:
+        yield Problem(what="early_stopping_patience is given, but there are no rows to evaluate on", where=where, fix="add data.eval, or remove it")
+    elif not spec.checkpoint.metric_for_best_model:
+        fix = "add checkpoint.metric_for_best_model: loss, or remove early_stopping_patience"
+        yield Problem(what="early_stopping_patience needs a metric that is watched", where=where, fix=fix)
+
+
 def _answers(spec: Spec, draft: Draft) -> Findings:
     evaluation = spec.evaluation
     if "regex" in evaluation.metrics and not evaluation.regex:
@@ -57,9 +71,11 @@ def _answers(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=f"it is no regular expression: {error}", where="evaluation.regex", fix="write it as Python's re does, in single quotes")
 
 
+_EARLY = ("evaluation.early_stopping_patience", "evaluation.early_stopping_threshold")
 EVALUATION_RULES = (
     Rule(("data.eval", "data.eval_sets"), _set_names),
     Rule(("data.eval", "data.eval_sets"), _keys_without_sets),
     Rule(("data.eval", "data.eval_sets", "checkpoint.metric_for_best_model", "evaluation.eval_steps"), _best),
+    Rule((*_EARLY, "data.eval", "data.eval_sets", "checkpoint.metric_for_best_model"), _early_stopping),
     Rule(("evaluation.metrics", "evaluation.regex"), _answers),
 )

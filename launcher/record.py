@@ -22,6 +22,8 @@ class Record:
     """The signal by which a host's supervisor was asked to let the ranks save; 0: none was."""
     saved: Event | None = None
     """What rank 0 told when the run stopped as it was asked to."""
+    early_stop: Event | None = None
+    """What rank 0 told when its evaluations ended the run."""
     trains: bool = False
     """Whether any rank has begun."""
     errors: list[Event] = field(default_factory=list)
@@ -43,6 +45,8 @@ class Record:
             self.skipped += 1
         elif name == "preempted":
             self.saved = event
+        elif name == "early_stop":
+            self.early_stop = event
         elif name == "preempt":
             self.preempted_by = int(event["signal"])
         elif name == "error":

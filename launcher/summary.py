@@ -15,6 +15,8 @@ def render_summary(record: Record, *, run_folder: str, model_folder: str | None,
     for held_out, (first, last) in record.evaluations.items():
         name = "" if len(record.evaluations) == 1 else f"{held_out}: "
         lines.append(f"  evaluation loss   {name}{_change(first, last)}, per supervised token")
+    if record.early_stop is not None:
+        lines.append(f"  stopped early     {_reason(record.early_stop)}")
     if record.skipped:
         lines.append(f"  updates skipped   {record.skipped}, not finite: see events.jsonl in the run folder")
     lines.append(f"  run folder        {run_folder}")
@@ -35,3 +37,9 @@ def _at(event: Event) -> str:
     update = event.get("update")
     when = "before training" if update == 0 else f"update {update}"
     return f"{number(event.get('loss'), '.4f')} ({when})"
+
+
+def _reason(event: Event) -> str:
+    """Why a run ended before its last update."""
+    lowest = f"{event.get('metric')} not below {number(event.get('lowest'), '.4f')}"
+    return f"after update {event.get('update')} of {event.get('total_updates')}: {lowest} in {event.get('evaluations')} evaluations"

@@ -11,7 +11,9 @@ from ftcore.spec.errors import Problem
 from ftcore.spec.names import advise
 from ftcore.spec.resolved import build
 from ftcore.spec.sections import Spec
+from launcher.ds_rules import check_group
 from launcher.override_rules import check_overrides
+from launcher.profiling_rules import check_ranks
 from launcher.references import check_adapter, check_data, check_model, check_nvme
 from launcher.rules import RULES
 from launcher.schema_check import SPEC_SCHEMA, Found, Schema, check_schema, load_schema
@@ -32,9 +34,12 @@ def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
     for rule in RULES:
         if not any(_touches(tuple(key.split(".")), wrong) for key in rule.reads):
             found += [Found(tuple(problem.where.split(".")), problem) for problem in rule.check(spec, draft)]
+    if world_size is not None and not _touches(("profiling",), wrong):
+        found += check_ranks(spec, world_size)
     found += [item for item in _references(spec) if not _touches(item.path, wrong)]
     if not _touches(("zero",), [path for path in wrong if path[:2] != ("zero", "overrides")]) and isinstance(spec.zero.overrides, dict):
-        found += check_overrides(spec, world_size)
+        found += check_overrides(spec, world_size, other_stage=draft.other_stage)
+        found += check_group(spec, world_size)
     problems = dict.fromkeys(draft.located(item.problem, item.path) for item in found)
     return sorted([*draft.problems, *problems], key=lambda problem: (problem.file, problem.line or 0))
 

@@ -1,4 +1,4 @@
-"""Where a run stands in its data: a few numbers, none of which depends on the number of ranks."""
+"""Where a run stands in its data and its evaluations: a few numbers, none of which depends on the number of ranks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 from dataclasses import dataclass
 
 from ftcore.spec.errors import CheckpointError
+
+_LATER = frozenset({"lowest_metric", "evaluations_without_gain", "measured_update"})
+"""Fields that cursors of older checkpoints don't have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,12 @@ class Cursor:
     """The seed the order is made from."""
     data_fingerprint: str
     """Fingerprint of the training set the position belongs to."""
+    lowest_metric: float | None = None
+    """The lowest checkpoint.metric_for_best_model of all evaluations; None: none was measured."""
+    evaluations_without_gain: int = 0
+    """Evaluations in a row that did not bring it down."""
+    measured_update: int = -1
+    """Updates done at the last evaluation that measured it; -1: there was none."""
 
     def advance(self, *, epoch: int, stepped: bool, samples: int, supervised_tokens: int, tokens: int) -> Cursor:
         """The cursor after one more update; `epoch` is that of the update after it, `stepped` says whether the optimizer took a step."""
@@ -47,7 +56,7 @@ class Cursor:
         """Raises CheckpointError when the text is not a cursor."""
         try:
             values = json.loads(text)
-            missing = sorted({field.name for field in dataclasses.fields(Cursor)} - set(values))
+            missing = sorted({field.name for field in dataclasses.fields(Cursor)} - set(values) - _LATER)
             if missing:
                 raise ValueError(f"{', '.join(missing)} missing")
             return Cursor(**values)

@@ -103,6 +103,13 @@ ALIASES: dict[str, str] = {
     "schedule.name": "schedule.lr_scheduler_type",
     "lr_scheduler": "schedule.lr_scheduler_type",
     "warmup": "schedule.warmup_ratio or schedule.warmup_steps",
+    "lr_scheduler_kwargs": "=write them as keys of schedule: min_lr_ratio, decay_steps, decay_ratio and decay_type",
+    "min_lr": "schedule.min_lr_ratio (the lowest learning rate / optimizer.learning_rate)",
+    "min_lr_rate": "schedule.min_lr_ratio",
+    "cosine_min_lr_ratio": "schedule.min_lr_ratio",
+    "num_decay_steps": "schedule.decay_steps",
+    "num_warmup_steps": "schedule.warmup_steps",
+    "cosine_constant_lr_ratio": "=use schedule.lr_scheduler_type: warmup_stable_decay",
     # train
     "epochs": "train.num_train_epochs",
     "num_epochs": "train.num_train_epochs",
@@ -158,6 +165,13 @@ ALIASES: dict[str, str] = {
     "save_interval": "checkpoint.save_steps",
     "load_best_model_at_end": "checkpoint.metric_for_best_model (`ftlaunch export RUN --best` takes the best one)",
     "compute_metrics": "evaluation.metrics",
+    "early_stopping": "evaluation.early_stopping_patience",
+    "early_stopping_steps": "evaluation.early_stopping_patience",
+    "greater_is_better": "=remove it: the metric is a loss, and the lowest one is the best",
+    "profiler": "profiling.updates",
+    "profile": "profiling.updates",
+    "bnb_4bit_compute_dtype": "method.compute_dtype",
+    "bnb_4bit_quant_storage": "method.storage_dtype",
     "output_dir": "=the run folder is an option of the command line: -o RUN",
     "resume_from_checkpoint": "=resuming is an option of the command line: --resume RUN",
     "eval_strategy": "evaluation.eval_steps (updates between evaluations; 0: at the end)",
@@ -172,6 +186,7 @@ ALIASES: dict[str, str] = {
 _ADAMW, _EIGHT = "adamw", "adamw_8bit"
 _NO_PAGING = "adamw_8bit (not paged; zero.offload_optimizer: cpu keeps optimizer state in host memory)"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
+_OFFLOAD = {"true": "cpu", "false": "none"}
 VALUE_ALIASES: dict[str, dict[str, str]] = {
     "optimizer.type": {
         **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "fusedadam", "deepspeedcpuadam"), _ADAMW),
@@ -197,7 +212,7 @@ VALUE_ALIASES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("float16", "half", "16"), "fp16"),
         **dict.fromkeys(("float32", "float", "32", "no"), "fp32"),
     },
-    **{key: _DTYPES for key in ("model.dtype", "method.compute_dtype", "method.storage_dtype")},
+    **dict.fromkeys(("model.dtype", "method.compute_dtype", "method.storage_dtype"), _DTYPES),
     "method.type": {
         "sft": "full (all parameters), or lora or qlora",
         "freeze": "full (with optimizer.parameter_groups: freeze)",
@@ -205,6 +220,6 @@ VALUE_ALIASES: dict[str, dict[str, str]] = {
         "rslora": "lora (with method.use_rslora: true)",
     },
     "model.attn_implementation": {"fa2": "flash_attention_2", "flash_attn": "flash_attention_2", "auto": "sdpa", "eager": "sdpa"},
-    **{key: {"true": "cpu", "false": "none"} for key in ("zero.offload_optimizer", "zero.offload_param")},
+    **dict.fromkeys(("zero.offload_optimizer", "zero.offload_param"), _OFFLOAD),
 }
 """Key -> another tool's value of it (in lower case) -> the value here, and after a blank a note."""

@@ -77,6 +77,10 @@ class RunDir:
     def rank_metrics(self, rank: int) -> Path:
         return self.path / "metrics" / f"rank_{rank}.jsonl"
 
+    def profile(self, rank: int) -> Path:
+        """What torch's profiler recorded on this rank, as chrome://tracing and Perfetto read it."""
+        return self.path / "profile" / f"rank_{rank}.json.gz"
+
     def attempt_logs(self, attempt: int) -> Path:
         return self.path / "logs" / f"attempt_{attempt}"
 

@@ -36,6 +36,8 @@ class OptimizerSection:
     adam_epsilon: float = 1e-8
     momentum: float = 0.0
     """sgd only."""
+    muon_momentum: float = 0.95
+    """muon only."""
     max_grad_norm: float = 1.0
     """Clip the global gradient norm to this; 0 never clips."""
     parameter_groups: tuple[ParameterGroup, ...] = ()
@@ -54,6 +56,8 @@ class ScheduleSection:
     """Share of the updates over which the learning rate falls at the end (warmup_stable_decay)."""
     decay_steps: int | None = None
     """Updates of that decay; given, it wins over decay_ratio. None after resolving: the ratio decides."""
+    decay_type: str = "cosine"
+    """Curve of that decay: linear, cosine or 1-sqrt."""
     min_lr_ratio: float = 0.0
     """Share of the learning rate that linear, cosine and warmup_stable_decay end at."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from ftcore.batch.deal import deal
 from ftcore.data.cache import SampleSet
 from ftcore.dist import gather_objects
 from ftcore.engine import Engine
+from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
 from ftcore.spec.events import emit, emit_at
 from ftcore.train.loss import supervised_logits, token_losses
@@ -92,6 +94,36 @@ def evaluate(engine: Engine, samples: SampleSet, layout: Layout, *, before_step:
     if not (scored == 1).all():
         raise TrainingError("the ranks did not score each row once", where="evaluation", fix="report it")
     return Evaluation(row_losses, samples.supervised.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class SetScores:
+    """Every held-out set, scored with each adapter; the same on every rank."""
+
+    means: dict[str, float]
+    """`NAME/loss` of each set, its mean over the adapters, and `loss`: that of the first one."""
+    records: list[dict[str, Any]]
+    """What is written down of each set and adapter."""
+
+
+def evaluate_sets(
+    engine: Engine, held_out: dict[str, SampleSet], layout: Layout, *, adapters: tuple[str, ...] = (), before_step: Callable[[], None] = lambda: None
+) -> SetScores:
+    """Scores every set of `held_out`, as `evaluate` does, with each of several adapters or the model as it is."""
+    means: dict[str, float] = {}
+    records: list[dict[str, Any]] = []
+    for name, samples in held_out.items():
+        scored = []
+        for adapter in adapters or ("",):
+            if adapter:
+                activate(engine.module, adapter)
+            result = evaluate(engine, samples, layout, before_step=before_step)
+            perplexity = result.perplexity if result.perplexity != math.inf else None
+            scored.append({"set": f"{name}/{adapter}" if adapter else name, "loss": result.loss, "tokens": result.tokens, "perplexity": perplexity})
+        means[f"{name}/loss"] = sum(record["loss"] for record in scored) / len(scored)
+        means.setdefault("loss", means[f"{name}/loss"])
+        records += scored
+    return SetScores(means, records)
 
 
 def _sums_by_sample(engine: Engine, batch: MicroBatch, counts: npt.NDArray[np.int32]) -> torch.Tensor:

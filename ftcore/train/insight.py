@@ -17,9 +17,9 @@ from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.schedule_lengths import warmup_updates
 from ftcore.spec.sections import Spec
 from ftcore.train.clip import was_clipped
-from ftcore.train.schedule import warmup_updates
 from ftcore.train.step import ClipGroups
 
 LONGEST_SAMPLES = 5

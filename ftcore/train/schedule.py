@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import math
 
+from ftcore.spec.schedule_lengths import STABLE, decay_updates, warmup_updates
 from ftcore.spec.sections import ScheduleSection
-
-
-def warmup_updates(schedule: ScheduleSection, total_updates: int) -> int:
-    """Updates of warm-up: warmup_steps when given, else warmup_ratio of the run, rounded up."""
-    if schedule.warmup_steps is not None:
-        return schedule.warmup_steps
-    return math.ceil(schedule.warmup_ratio * total_updates)
 
 
 def learning_rate_factor(schedule: ScheduleSection, update: int, total_updates: int) -> float:
     """What `optimizer.learning_rate` is multiplied by in the 0-based `update`; in [0, 1].
 
-    linear and cosine fall from 1 after warm-up to 0 at `total_updates`, as transformers' schedules of
-    those names do (optimization.py: get_linear_schedule_with_warmup, get_cosine_schedule_with_warmup).
+    After warm-up, which rises from 0, linear and cosine fall from 1 to min_lr_ratio at `total_updates`, and warmup_stable_decay
+    over its last updates alone; as transformers' schedules of those names do (optimization.py: get_linear_schedule_with_warmup,
+    get_cosine_with_min_lr_schedule_with_warmup, get_wsd_schedule).
     """
-    warmup = 0 if schedule.lr_scheduler_type == "constant" else warmup_updates(schedule, total_updates)
+    kind = schedule.lr_scheduler_type
+    warmup = 0 if kind == "constant" else warmup_updates(schedule, total_updates)
     if update < warmup:
         return update / max(1, warmup)
+    if kind == STABLE:
+        decay = decay_updates(schedule, total_updates)
+        progress = (update - (total_updates - decay)) / max(1, decay)
+        return _between(schedule.min_lr_ratio, _fallen(schedule.decay_type, progress))
     progress = (update - warmup) / max(1, total_updates - warmup)
-    if schedule.lr_scheduler_type == "linear":
-        return max(0.0, 1.0 - progress)
-    if schedule.lr_scheduler_type == "cosine":
-        return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
-    return 1.0
+    return _between(schedule.min_lr_ratio, _fallen(kind, progress)) if kind in ("linear", "cosine") else 1.0
+
+
+def _fallen(curve: str, progress: float) -> float:
+    """What is left, in [0, 1], of a fall from 1 to 0 once `progress` of it is done."""
+    progress = min(max(progress, 0.0), 1.0)
+    if curve == "linear":
+        return 1.0 - progress
+    if curve == "cosine":
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    return 1.0 - math.sqrt(progress)
+
+
+def _between(lowest: float, share: float) -> float:
+    return share * (1.0 - lowest) + lowest

@@ -23,7 +23,7 @@ from ftcore.source import resolve_model_source
 from ftcore.spec.errors import CheckpointError, DataError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir, write_atomic
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection
+from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, ScheduleSection, Spec, TrainSection
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = REPOSITORY / "tests" / "cases" / "data"
@@ -116,6 +116,18 @@ def test_prepared_file_that_can_not_be_used(text: str | None, tmp_path: Path) ->
         path.write_text(text)
     with pytest.raises(CheckpointError, match="not a prepared run"):
         load_prepared(path)
+
+
+def test_a_schedule_longer_than_the_run(cache: Path, tmp_path: Path) -> None:
+    """How many updates an epoch has is known once the rows are counted: 2,000 of them in updates of 500 are four."""
+    spec = resolved(cache, "builtin:extraction/train", None).spec
+    spec = replace(spec, train=replace(spec.train, max_steps=None, num_train_epochs=1.0), batch=BatchSection(global_batch_size=500))
+    spec = replace(spec, schedule=ScheduleSection(warmup_steps=5))
+    status, events = run(tmp_path, replace(resolved(cache, "builtin:extraction/train", None), spec=spec))
+    (error,) = [event for event in events if event["event"] == "error"]
+    [problem] = error["problems"]
+    assert (status, problem["where"], problem["fix"]) == (2, "schedule.warmup_steps", "give 4 or less")
+    assert problem["what"] == "a warm-up of 5 updates does not end in a run of 4 updates" and not RunDir(tmp_path).plan_json.exists()
 
 
 NORM = "model.norm.weight"

@@ -1,0 +1,75 @@
+"""Early stopping: what counts as a gain, what the cursor keeps of it, and what a user is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from ftcore.batch.cursor import Cursor
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.sections import EvaluationSection
+from ftcore.train.early_stop import after_evaluation, is_over
+from launcher.record import Record
+from launcher.summary import render_summary
+
+START = Cursor(order_seed=1, data_fingerprint="f")
+TWO = EvaluationSection(early_stopping_patience=2, early_stopping_threshold=0.1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "lowest", "without_gain"),
+    [
+        ([3.0, 2.0, 1.0], 1.0, 0),
+        ([3.0, 3.0, 3.5], 3.0, 2),
+        ([3.0, 2.95, 2.9], 2.9, 2),
+        ([3.0, 3.5, 2.0], 2.0, 0),
+        ([3.0, math.nan, math.inf], 3.0, 2),
+        ([math.nan, 3.0], 3.0, 0),
+        ([3.0, None], 3.0, 0),
+    ],
+)
+def test_gains(metrics: list[float | None], lowest: float, without_gain: int) -> None:
+    """As transformers counts: against the lowest so far, so that many small steps below the threshold are no gain."""
+    cursor = START
+    for update, metric in enumerate(metrics):
+        cursor = after_evaluation(dataclasses.replace(cursor, next_update=update), metric, TWO)
+    assert (cursor.lowest_metric, cursor.evaluations_without_gain) == (lowest, without_gain)
+    assert is_over(cursor, TWO) == (without_gain == 2)
+    assert not is_over(cursor, EvaluationSection())
+    assert Cursor.from_json(cursor.to_json()) == cursor
+
+
+def test_transformers_counts_alike() -> None:
+    from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+
+    callback, state, control = EarlyStoppingCallback(2, 0.1), TrainerState(), TrainerControl()
+    arguments = TrainingArguments(metric_for_best_model="loss", greater_is_better=False, use_cpu=True)
+    cursor = START
+    for metric in (3.0, 2.95, 2.8, 2.75, 2.76, 2.0, 2.0, 1.99):
+        callback.on_evaluate(arguments, state, control, metrics={"eval_loss": metric})
+        cursor = after_evaluation(cursor, metric, TWO)
+        assert cursor.evaluations_without_gain == callback.early_stopping_patience_counter
+        assert is_over(cursor, TWO) == control.should_training_stop
+        state.best_metric = metric if state.best_metric is None else min(state.best_metric, metric)
+        control.should_training_stop = False
+
+
+def test_a_cursor_of_an_older_checkpoint_counts_from_nothing() -> None:
+    values = dataclasses.asdict(dataclasses.replace(START, next_update=7))
+    for name in ("lowest_metric", "evaluations_without_gain", "measured_update"):
+        del values[name]
+    assert Cursor.from_json(json.dumps(values)) == dataclasses.replace(START, next_update=7)
+    del values["epoch"]
+    with pytest.raises(CheckpointError, match="epoch missing"):
+        Cursor.from_json(json.dumps(values))
+
+
+def test_the_summary_says_why() -> None:
+    record = Record()
+    record.add({"event": "early_stop", "update": 6, "total_updates": 12, "metric": "eval/loss", "lowest": 1.25, "evaluations": 3})
+    text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
+    assert "  stopped early     after update 6 of 12: eval/loss not below 1.2500 in 3 evaluations\n" in text
+    assert "stopped early" not in render_summary(Record(), run_folder="runs/a", model_folder=None, checkpoint=None)

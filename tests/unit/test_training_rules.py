@@ -1,0 +1,73 @@
+"""Rules between keys of schedule, evaluation and profiling: each mistake with its place and its fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ftcore.spec.errors import Problem
+from launcher.resolve import Options, check_spec
+
+BASE = """\
+model: {model_name_or_path: builtin:tiny-llama}
+data: {train: {path: builtin:extraction/train}, eval: {path: builtin:extraction/eval}}
+cluster: {slots: 2}
+"""
+
+
+def problems_of(tmp_path: Path, text: str) -> list[Problem]:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(BASE + text + "\n", encoding="utf-8")
+    return check_spec(Options(spec_path=spec))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schedule: {lr_scheduler_type: warmup_stable_decay}",
+        "schedule: {lr_scheduler_type: warmup_stable_decay, warmup_steps: 10, decay_steps: 20, decay_type: 1-sqrt, min_lr_ratio: 0.1}\ntrain: {max_steps: 30}",
+        "schedule: {lr_scheduler_type: cosine, min_lr_ratio: 0.1}",
+        "checkpoint: {metric_for_best_model: loss}\nevaluation: {eval_steps: 5, early_stopping_patience: 3, early_stopping_threshold: 0.01}",
+        "profiling: {updates: 2, start_update: 3, ranks: [0, 1], memory: true}",
+    ],
+)
+def test_right(text: str, tmp_path: Path) -> None:
+    assert problems_of(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        ("schedule: {lr_scheduler_type: wsd}", "schedule.lr_scheduler_type", "did you mean `warmup_stable_decay`?"),
+        ("schedule: {decay_ratio: 0.2}", "schedule.decay_ratio", "no effect with lr_scheduler_type linear remove it, or use lr_scheduler_type: warmup_stable"),
+        ("schedule: {lr_scheduler_type: constant, min_lr_ratio: 0.2}", "schedule.min_lr_ratio", "linear or cosine or warmup_stable_decay"),
+        ("schedule: {lr_scheduler_type: warmup_stable_decay, decay_ratio: 0.1, decay_steps: 4}", "schedule.decay_steps", "keep one of them"),
+        ("schedule: {lr_scheduler_type: warmup_stable_decay, warmup_ratio: 0.5, decay_ratio: 0.6}", "schedule.decay_ratio", "give 0.5 or less"),
+        ("schedule: {lr_scheduler_type: warmup_stable_decay, decay_steps: 9}\ntrain: {max_steps: 8}", "schedule.decay_steps", "decay_steps 8 or less"),
+        ("schedule: {lr_scheduler_type: warmup_stable_decay, decay_type: exp}", "schedule.decay_type", "linear, cosine, 1-sqrt"),
+        ("schedule: {min_lr: 1e-6}", "schedule.min_lr", "schedule.min_lr_ratio"),
+        ("evaluation: {early_stopping_threshold: 0.1}", "evaluation.early_stopping_threshold", "no effect without early_stopping_patience"),
+        ("evaluation: {eval_steps: 5, early_stopping_patience: 3}", "evaluation.early_stopping_patience", "add checkpoint.metric_for_best_model: loss"),
+        ("checkpoint: {metric_for_best_model: loss}\nevaluation: {early_stopping_patience: 3}", "checkpoint.metric_for_best_model", "set evaluation"),
+
+        ("profiling: {updates: 2, ranks: [0, 2]}", "profiling.ranks", "there is no rank 2 in a run of 2 ranks use ranks 0 to 1"),
+        ("profiling: {updates: 2, ranks: []}", "profiling.ranks", "name at least one"),
+        ("profiling: {start_update: 2}", "profiling.start_update", "no effect without profiling.updates"),
+        ("profiling: {updates: 2, start_update: 9}\ntrain: {max_steps: 9}", "profiling.start_update", "start_update 8 or less"),
+        ("profiling: {updates: 9}\ntrain: {max_steps: 4}", "profiling.updates", "give 2 or less, or an earlier start_update"),
+        ("profiling: 3", "profiling", "write `profiling.updates: 3`"),
+    ],
+)
+def test_mistake(text: str, where: str, words: str, tmp_path: Path) -> None:
+    found = problems_of(tmp_path, text)
+    hits = [problem for problem in found if words in f"{problem.what} {problem.fix}"]
+    assert len(hits) == 1 and hits[0].fix, found
+    assert not where or (hits[0].where == where and len(found) == 1 and hits[0].line in (4, 5)), found
+
+
+def test_early_stopping_without_rows(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(BASE.replace(", eval: {path: builtin:extraction/eval}", "") + "evaluation: {early_stopping_patience: 3}\n")
+    [problem] = check_spec(Options(spec_path=spec))
+    assert problem.where == "evaluation.early_stopping_patience" and "no rows to evaluate on" in problem.what
