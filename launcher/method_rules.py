@@ -21,7 +21,7 @@ LORA_KEYS = (
     "adapters",
 )
 QLORA_KEYS = ("bits", "quant_type", "double_quant")
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 def _lora_keys(spec: Spec, draft: Draft) -> Findings:
@@ -40,12 +40,6 @@ def _qlora_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=what, where=f"method.{name}", fix=f"use method.type: qlora, or remove {name}")
         elif method.type == "qlora" and name != "bits" and method.bits == 8 and draft.given(f"method.{name}"):
             yield Problem(what=f"{name} is of the 4-bit types, but bits is 8", where=f"method.{name}", fix="remove it, or use bits: 4")
-
-
-def _eight_bits_in_stage_3(spec: Spec, draft: Draft) -> Findings:
-    if spec.method.type == "qlora" and spec.method.bits == 8 and spec.zero.stage == 3:
-        what = "8-bit bases can't be partitioned: bitsandbytes puts the whole weight back in each forward"
-        yield Problem(what=what, where="method.bits", fix="use method.bits: 4, or zero.stage 0-2")
 
 
 def _target_names(spec: Spec, draft: Draft) -> Findings:
@@ -68,19 +62,13 @@ def _several_adapters(spec: Spec, draft: Draft) -> Findings:
         return
     for name in method.adapters:
         if not _NAME.fullmatch(name):
-            yield Problem(what=f"'{name}' is no name of an adapter", where=f"{where}.{name}", fix="use letters, digits, _ and -: it names a folder")
+            yield Problem(what=f"'{name}' is no name of an adapter", where=f"{where}.{name}", fix="use letters, digits, _ and -, at most 64 and no - at its beginning: it names a folder")
     if method.modules_to_save:
         what = "modules_to_save would be shared by several adapters, which are each trained as if alone"
         yield Problem(what=what, where="method.modules_to_save", fix="remove it, or train one adapter")
     if method.adapter_name_or_path:
         what = "several adapters can't all start from one"
         yield Problem(what=what, where="method.adapter_name_or_path", fix="remove it, or train one adapter")
-
-
-def _adapters_and_offload(spec: Spec, draft: Draft) -> Findings:
-    if len(spec.method.adapters) > 1 and spec.zero.offload_optimizer != "none":
-        what = "DeepSpeed's offloaded optimizer steps with the gradients of an update's last backward pass alone, which reaches one adapter"
-        yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: none, or train one adapter")
 
 
 def _parameter_groups(spec: Spec, draft: Draft) -> Findings:
@@ -110,10 +98,8 @@ def _checkpointing(spec: Spec, draft: Draft) -> Findings:
 METHOD_RULES = (
     Rule(("method.type",), _lora_keys),
     Rule(("method.type", "method.bits"), _qlora_keys),
-    Rule(("method.type", "method.bits", "zero.stage"), _eight_bits_in_stage_3),
     Rule(("method.target_modules", "method.modules_to_save"), _target_names),
     Rule(("method.adapters", "method.modules_to_save", "method.adapter_name_or_path"), _several_adapters),
-    Rule(("method.adapters", "zero.offload_optimizer"), _adapters_and_offload),
     Rule(("optimizer.parameter_groups",), _parameter_groups),
     Rule(("train.gradient_checkpointing",), _checkpointing),
 )

@@ -1,4 +1,4 @@
-"""Rules between keys of a spec: numeric types, and where DeepSpeed is wrong with them."""
+"""Rules between keys of a spec: numeric types."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from launcher.topology import local_accelerators
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "bf16_autocast": "float32"}
 """train.precision -> the type the base weights are held in."""
-
-STAGE_0 = {
-    "bf16": "it takes a real optimizer step while it initialises and accumulates gradients in bf16",
-    "fp16": "the loss is never scaled but the gradients are unscaled, so that nothing is learned",
-}
-"""Precision -> what DeepSpeed does wrong at ZeRO stage 0."""
-
-
-def _stage_precision(spec: Spec, draft: Draft) -> Findings:
-    precision = spec.train.precision
-    if spec.zero.stage == 0 and precision in STAGE_0:
-        yield Problem(
-            what=f"ZeRO stage 0 with {precision} is wrong in DeepSpeed: {STAGE_0[precision]}",
-            where="zero.stage",
-            fix="use zero.stage 1 (--zero 1), or train.precision: fp32 or bf16_autocast",
-        )
 
 
 def _half_on_cpu(spec: Spec, draft: Draft) -> Findings:
@@ -42,9 +26,6 @@ def _base_type(spec: Spec, draft: Draft) -> Findings:
         what = f"dtype {dtype} does not go with train.precision {precision}: DeepSpeed computes with {wanted} weights there"
         other = next(name for name, each in DTYPES.items() if each == dtype)
         yield Problem(what=what, where="model.dtype", fix=f"remove it, or use train.precision: {other}")
-    if spec.model.attn_implementation == "flash_attention_2" and precision not in ("bf16", "fp16"):
-        what = f"flash_attention_2 computes in 16 bits only, but train.precision is {precision}"
-        yield Problem(what=what, where="model.attn_implementation", fix="use train.precision: bf16, or attn_implementation: sdpa")
 
 
 def _kept_buffers(spec: Spec, draft: Draft) -> Findings:
@@ -60,9 +41,8 @@ def _nonfinite(spec: Spec, draft: Draft) -> Findings:
 
 
 PRECISION_RULES = (
-    Rule(("zero.stage", "train.precision"), _stage_precision),
     Rule(("train.precision", "cluster.hosts"), _half_on_cpu),
-    Rule(("train.precision", "model.dtype", "model.attn_implementation"), _base_type),
+    Rule(("train.precision", "model.dtype"), _base_type),
     Rule(("train.precision", "train.keep_in_fp32"), _kept_buffers),
     Rule(("train.on_nonfinite",), _nonfinite),
 )

@@ -6,6 +6,7 @@ from ftcore.spec.errors import Problem
 from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.sections import DataSet, Spec
 from launcher.cluster_rules import CLUSTER_RULES
+from launcher.combination_rules import COMBINATION_RULES
 from launcher.evaluation_rules import EVALUATION_RULES
 from launcher.method_rules import METHOD_RULES
 from launcher.precision_rules import PRECISION_RULES
@@ -60,20 +61,8 @@ def _sample_fits(spec: Spec, draft: Draft) -> Findings:
             )
 
 
-def _offload(spec: Spec, draft: Draft) -> Findings:
+def _nvme(spec: Spec, draft: Draft) -> Findings:
     zero = spec.zero
-    if zero.offload_param != "none" and zero.stage != 3:
-        what = f"offload_param: {zero.offload_param} needs stage 3, the only one that shards parameters; the stage is {zero.stage}"
-        yield Problem(what=what, where="zero.offload_param", fix="use zero.stage 3 (--zero 3), or offload_param: none")
-    if zero.offload_optimizer != "none" and zero.stage == 0:
-        what = "offload_optimizer needs stage 1 or higher: stage 0 shards no optimizer state"
-        yield Problem(what=what, where="zero.offload_optimizer", fix="use zero.stage 1, 2 or 3, or offload_optimizer: none")
-    if zero.coalesce_grad_reduction and (zero.stage < 2 or zero.offload_optimizer != "none"):
-        reason = "stages 0 and 1 reduce once an update anyway" if zero.stage < 2 else "it was not shown to be right with an offloaded optimizer"
-        yield Problem(what=f"true is refused here: {reason}", where="zero.coalesce_grad_reduction", fix="remove it")
-    if zero.offload_optimizer == "nvme":
-        what = "offload_optimizer: nvme would leave a run without checkpoints: optimizer state on NVMe can't be saved yet"
-        yield Problem(what=what, where="zero.offload_optimizer", fix="use offload_optimizer: cpu or none")
     if zero.offload_param == "nvme" and not zero.nvme_path:
         what = "offload_param: nvme needs a folder to write to"
         yield Problem(what=what, where="zero.nvme_path", fix="add zero.nvme_path: a folder on local NVMe")
@@ -127,12 +116,13 @@ RULES = (
     Rule(("batch.global_batch_size", "batch.tokens_per_update"), _update_size),
     Rule(("train.num_train_epochs", "train.max_steps"), _run_length),
     Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
-    Rule(("zero.stage", "zero.offload_optimizer", "zero.offload_param", "zero.nvme_path", "zero.coalesce_grad_reduction"), _offload),
+    Rule(("zero.offload_optimizer", "zero.offload_param", "zero.nvme_path"), _nvme),
     Rule(("optimizer.type",), _optimizer_keys),
     Rule(tuple(REFUSED), _refused),
     Rule(("schedule.warmup_ratio", "schedule.warmup_steps", "schedule.lr_scheduler_type", "train.max_steps"), _warmup),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
     Rule(("data.train", "data.eval", "data.eval_sets"), _columns),
+    *COMBINATION_RULES,
     *METHOD_RULES,
     *PRECISION_RULES,
     *EVALUATION_RULES,

@@ -35,7 +35,7 @@ def test_base_is_right(tmp_path: Path) -> None:
         ("batch: {tokens_per_update: 1000}", "batch.tokens_per_update", "raise batch.tokens_per_update to at least 1024"),
         ("zero: {stage: 2, offload_param: cpu}", "zero.offload_param", "needs stage 3"),
         ("zero: {stage: 0, offload_optimizer: cpu}", "zero.offload_optimizer", "stage 1 or higher"),
-        ("zero: {stage: 2, offload_optimizer: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "can't be saved yet use offload_optimizer: cpu or none"),
+        ("zero: {stage: 2, offload_optimizer: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "can't be saved yet use zero.offload_optimizer: none or cpu"),
         ("zero: {stage: 3, offload_optimizer: nvme, offload_param: nvme, nvme_path: /nvme}", "zero.offload_optimizer", "without checkpoints"),
         ("zero: {stage: 3, offload_optimizer: nvme, offload_param: nvme}", "zero.nvme_path", "offload_param: nvme needs a folder"),
         ("zero: {stage: 3, offload_param: nvme, nvme_path: /etc/passwd}", "zero.nvme_path", "is a file"),

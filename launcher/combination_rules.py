@@ -1,0 +1,21 @@
+"""Rules between keys of a spec: what of the table of combinations is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ftcore.spec.sections import Spec
+from launcher.combination import AXIS, combination_of
+from launcher.compatibility import REFUSED, Entry, problem_of
+from launcher.rule import Findings, Rule
+from launcher.spec_source import Draft
+
+
+def _refused(entry: Entry, spec: Spec, draft: Draft) -> Findings:
+    combination = combination_of(spec)
+    if entry.matches(combination.values()):
+        yield problem_of(entry, combination)
+
+
+COMBINATION_RULES = tuple(Rule(tuple(key for axis in entry.when for key in AXIS[axis].keys), partial(_refused, entry)) for entry in REFUSED)
+"""One for each entry, so that a mistake in one key hides only what is about it."""
