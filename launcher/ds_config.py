@@ -8,6 +8,7 @@ from typing import Any
 
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import OptimizerSection, Spec, ZeroSection
+from launcher.ds_schema import stages_of, stages_of_zero_keys
 
 PRESETS = Path(__file__).resolve().parent.parent / "ds_configs"
 """Beside the launcher in a clone and in site-packages alike; importlib.resources can't see a folder without __init__ in an editable install."""
@@ -20,12 +21,15 @@ def render_ds_config(resolved: ResolvedSpec) -> str:
     """The text of RUN/ds_config.json: complete, no "auto".
 
     Later parts win: the preset, what the spec decides, and zero.overrides, which validation has kept off the spec's own keys.
+    What has no effect in the run's stage is left out: a run that goes on in another stage keeps its spec.
     """
     spec = resolved.spec
     config = load_preset(preset_name(spec.zero))
     merge_deeply(config, _decided(resolved))
     _write_offload(config["zero_optimization"], spec.zero)
     merge_deeply(config, spec.zero.overrides)
+    zero = config["zero_optimization"]
+    config["zero_optimization"] = {key: value for key, value in zero.items() if spec.zero.stage in stages_of(key)}
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -65,11 +69,15 @@ def _decided(resolved: ResolvedSpec) -> dict[str, Any]:
         "gradient_accumulation_steps": 1,
         # Left out, DeepSpeed would clip at 1.0.
         "gradient_clipping": 0.0 if clips_by_group(spec) else spec.optimizer.max_grad_norm,
-        "optimizer": _optimizer(spec.optimizer),
-        "zero_allow_untested_optimizer": spec.optimizer.type == "sgd",
+        "zero_allow_untested_optimizer": spec.optimizer.type != "adamw",
         "bf16": {"enabled": precision == "bf16"},
-        "zero_optimization": {"stage": spec.zero.stage},
+        "zero_optimization": {"stage": spec.zero.stage, **_zero_keys(spec.zero)},
     }
+    if spec.optimizer.type in ("adamw", "sgd"):
+        decided["optimizer"] = _optimizer(spec.optimizer)
+    else:
+        # ftcore.optimizers makes it; DeepSpeed would refuse to keep the state of one that it does not know in host memory.
+        decided["zero_force_ds_cpu_optimizer"] = False
     if precision == "fp16":
         decided["fp16"] = dict(FP16)
     if precision == "bf16_autocast":
@@ -80,8 +88,8 @@ def _decided(resolved: ResolvedSpec) -> dict[str, Any]:
 
 
 def clips_by_group(spec: Spec) -> bool:
-    """Whether norms are clipped a group at a time, by ftlaunch; else DeepSpeed clips the norm over all parameters."""
-    return bool(spec.method.adapters) or any(group.max_grad_norm is not None for group in spec.optimizer.parameter_groups)
+    """Whether norms are clipped by ftlaunch, a group at a time; else DeepSpeed clips the norm over all parameters."""
+    return bool(spec.method.adapters) or spec.optimizer.type == "muon" or any(group.max_grad_norm is not None for group in spec.optimizer.parameter_groups)
 
 
 def _optimizer(optimizer: OptimizerSection) -> dict[str, Any]:
@@ -100,6 +108,12 @@ def _optimizer(optimizer: OptimizerSection) -> dict[str, Any]:
             "fused": True,
         },
     }
+
+
+def _zero_keys(zero: ZeroSection) -> dict[str, Any]:
+    """What the spec says of DeepSpeed's buckets, of what is gathered, and of ZeRO++; a key that is null is the preset's."""
+    given = {name: getattr(zero, name) for name in stages_of_zero_keys()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _write_offload(config: dict[str, Any], zero: ZeroSection) -> None:

@@ -9,19 +9,21 @@ from typing import Any
 from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
+from launcher.ds_schema import overrides_schema
 from launcher.references import absolute
-from launcher.schema_check import Found, Schema, advise_from_schema, check_schema, load_schema
-from launcher.topology import local_accelerators
+from launcher.schema_check import Found, Schema, advise_from_schema, check_schema
 
-DS_SCHEMA = Path(__file__).with_name("schema") / "ds_config.schema.json"
 HOME: KeyPath = ("zero", "overrides")
 SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
-def check_overrides(spec: Spec, world_size: int | None) -> list[Found]:
-    """Every mistake in zero.overrides, with paths from the top of the spec. Rules about the number of ranks rest when it is not known."""
+def check_overrides(spec: Spec, world_size: int | None, *, other_stage: bool = False) -> list[Found]:
+    """Every mistake in zero.overrides, with paths from the top of the spec. Rules about the number of ranks rest when it is not known.
+
+    `other_stage`: the stage is not the one that the spec was written for, and what has no effect in it is no mistake.
+    """
     overrides = spec.zero.overrides
-    schema = load_schema(DS_SCHEMA)
+    schema = overrides_schema()
     autos = set(_paths_of_auto(overrides, ()))
     found = [Found(path, Problem(what='"auto" is left for nobody to fill in', fix="give the value, or leave the key out")) for path in sorted(autos, key=str)]
     sized = _sizes_problem(overrides, world_size)
@@ -31,9 +33,9 @@ def check_overrides(spec: Spec, world_size: int | None) -> list[Found]:
         found.append(Found(item.path, sized) if sized and item.path[0] in SIZES else item)
     zero = overrides.get("zero_optimization")
     wrong = {item.path for item in found}
-    rules = list(_profile_rules(overrides))
-    if isinstance(zero, dict):
-        rules += [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec, world_size)]
+    rules = [*_profile_rules(overrides), *_precision_rules(overrides, spec)]
+    if isinstance(zero, dict) and not other_stage:
+        rules += [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec)]
     found += [item for item in rules if item.path not in wrong]
     return [Found((*HOME, *item.path), item.problem) for item in found]
 
@@ -92,18 +94,13 @@ def _profile_rules(overrides: dict[str, Any]) -> Iterator[Found]:
         yield Found(("flops_profiler", "output_file"), problem)
 
 
-def _value_rules(zero: dict[str, Any], spec: Spec, world_size: int | None) -> Iterator[Found]:
+def _precision_rules(overrides: dict[str, Any], spec: Spec) -> Iterator[Found]:
+    if isinstance(overrides.get("fp16"), dict) and spec.train.precision != "fp16":
+        what = f"fp16 is tuned here, but train.precision is {spec.train.precision}"
+        yield Found(("fp16",), Problem(what=what, fix="use train.precision: fp16, or remove it"))
+
+
+def _value_rules(zero: dict[str, Any], spec: Spec) -> Iterator[Found]:
     if zero.get("reduce_scatter") is False and spec.zero.stage == 3:
         what = "reduce_scatter: false scales gradients another way at stage 3"
         yield Found(("zero_optimization", "reduce_scatter"), Problem(what=what, fix="remove it"))
-    quantized = [key for key in zero if key.startswith("zero_quantized_") and zero[key] is True]
-    # What a hostfile's machines have is not known here.
-    if quantized and not spec.cluster.hosts and not local_accelerators():
-        for key in quantized:
-            problem = Problem(what=f"{key} needs DeepSpeed's CUDA kernels, and this machine has no accelerator", fix="remove it")
-            yield Found(("zero_optimization", key), problem)
-    group = zero.get("zero_hpz_partition_size")
-    if isinstance(group, int) and group > 0 and world_size is not None and world_size % group:
-        what = f"{world_size} ranks don't divide into groups of {group}"
-        fix = f"use a divisor of {world_size}: {', '.join(str(size) for size in range(1, world_size + 1) if world_size % size == 0)}"
-        yield Found(("zero_optimization", "zero_hpz_partition_size"), Problem(what=what, fix=fix))

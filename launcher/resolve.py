@@ -13,6 +13,8 @@ from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
 from launcher.ds_config import render_ds_config
+from launcher.ds_import import import_ds_json
+from launcher.ds_rules import check_groups, inexact_warnings
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
 from launcher.precision_rules import DTYPES
@@ -40,11 +42,14 @@ class Resolution:
     """Which spec was taken, as the launcher prints it."""
     ds_config: str
     """The text of ds_config.json."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of a spec that is right: of zero.config what is ignored or read otherwise, with file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
     draft: Draft
+    warnings: tuple[str, ...]
     hosts: tuple[Host, ...]
     spec_problems: list[Problem]
     host_problems: list[Problem]
@@ -61,7 +66,13 @@ def read_and_resolve(options: Options) -> Resolution:
     if checked.host_problems:
         raise ClusterError(checked.host_problems)
     resolved = _resolve(checked.draft, checked.hosts)
-    return Resolution(resolved=resolved, spec_text=checked.draft.text, origin=checked.draft.origin, ds_config=render_ds_config(resolved))
+    return Resolution(
+        resolved=resolved,
+        spec_text=checked.draft.text,
+        origin=checked.draft.origin,
+        ds_config=render_ds_config(resolved),
+        warnings=(*checked.warnings, *inexact_warnings(resolved)),
+    )
 
 
 def check_spec(options: Options) -> list[Problem]:
@@ -73,10 +84,13 @@ def check_spec(options: Options) -> list[Problem]:
 def _check(options: Options) -> _Checked:
     draft = read_draft(options)
     if not draft.readable:
-        return _Checked(draft, (), list(draft.problems), [])
+        return _Checked(draft, (), (), list(draft.problems), [])
     hosts, filter_problems, host_problems = _hosts(draft, options)
     world_size = sum(host.slots for host in hosts) or None
-    return _Checked(draft, hosts, [*find_problems(draft, world_size), *filter_problems], host_problems)
+    imported = import_ds_json(draft, world_size)
+    draft = imported.draft
+    problems = [*find_problems(draft, world_size), *check_groups(draft, hosts), *filter_problems]
+    return _Checked(draft, imported.warnings, hosts, problems, host_problems)
 
 
 def _hosts(draft: Draft, options: Options) -> tuple[tuple[Host, ...], list[Problem], list[Problem]]:
@@ -126,7 +140,8 @@ def _absolute_files(data: DataSection) -> DataSection:
 def _zero(given: Spec) -> ZeroSection:
     zero = given.zero
     coalesce = zero.coalesce_grad_reduction if zero.coalesce_grad_reduction is not None else derived_coalescing(zero, given.method)
-    return replace(zero, nvme_path=absolute(zero.nvme_path) if zero.nvme_path else "", coalesce_grad_reduction=coalesce)
+    nvme_path, config = (absolute(path) if path else "" for path in (zero.nvme_path, zero.config))
+    return replace(zero, nvme_path=nvme_path, config=config, coalesce_grad_reduction=coalesce)
 
 
 def derived_coalescing(zero: ZeroSection, method: MethodSection) -> bool:

@@ -21,6 +21,7 @@ from ftcore.spec.sections import (
     Spec,
     ZeroSection,
 )
+from launcher.ds_rules import check_groups
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
 from launcher.references import absolute
@@ -78,7 +79,8 @@ def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int) -> Res
     hosts, host_problems = _hosts(resolved, draft, chosen, options)
     world_size = sum(host.slots for host in hosts) or None
     # A file that the profiler wrote in an earlier attempt is its own.
-    found = [problem for problem in find_problems(draft, world_size) if problem.where != "zero.overrides.flops_profiler.output_file"]
+    found = [*find_problems(draft, world_size), *check_groups(draft, hosts)]
+    found = [problem for problem in found if problem.where != "zero.overrides.flops_profiler.output_file"]
     problems = [*refused, *(problem if problem.file in _MENDED_THERE else replace(problem, fix=_FIX) for problem in found)]
     if problems:
         raise SpecError([*problems, *host_problems])
@@ -127,7 +129,7 @@ def _draft(resolved: ResolvedSpec, options: Options) -> tuple[Draft, frozenset[s
     free = tuple(text for text in options.sets if _is_free(_key_of(text)))
     draft = put_over(Document(data=data, lines=lines, problems=()), replace(options, sets=free), label="resolved.json", text="", origin="resolved.json")
     places = {path: place if place.line is None else Place(resolved.sources.get(dotted(path), "resolved.json")) for path, place in draft.places.items()}
-    return replace(draft, places=places), frozenset(dotted(path) for path, place in draft.places.items() if place.line is None)
+    return replace(draft, places=places, other_stage=True), frozenset(dotted(path) for path, place in draft.places.items() if place.line is None)
 
 
 def _key_of(text: str) -> str:

@@ -74,6 +74,8 @@ class Draft:
     """What the launcher prints as the spec's source."""
     blank: frozenset[KeyPath] = frozenset()
     """Keys whose value was not taken, for a reason in `problems`: it is None in `data`, and nothing more is to be said of it."""
+    other_stage: bool = False
+    """Whether zero.stage is another one than the spec was written for: what has no effect in it is then no mistake, and is left out."""
 
     def place(self, path: KeyPath) -> Place:
         """Where `path` was set, or else the nearest key above it, or the file."""

@@ -9,6 +9,7 @@ from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import EvaluationSection, LoggingSection, Spec
 from ftcore.spec.verification import Split, VerificationRequest
+from launcher.ds_import import import_ds_json
 from launcher.resolve import Options, derived_coalescing
 from launcher.spec_source import read_draft
 from launcher.validate import find_problems
@@ -72,7 +73,7 @@ def find_ground(check: Check) -> Ground:
 
 def _refused(check: Check, sizes: list[int]) -> dict[tuple[int, int], str]:
     """(ranks, stage) -> why the rules for specs refuse it."""
-    draft, own = read_draft(check.options), check.resolved.spec.zero.stage
+    draft, own = import_ds_json(read_draft(check.options), None).draft, check.resolved.spec.zero.stage
     refused: dict[tuple[int, int], str] = {}
     for stage in STAGES:
         data, places = copy.deepcopy(draft.data), draft.places
@@ -82,7 +83,7 @@ def _refused(check: Check, sizes: list[int]) -> dict[tuple[int, int], str]:
             # Given for the spec's own stage: for another one it follows from that.
             places = {path: place for path, place in places.items() if path != ("zero", COALESCING)}
         for size in sizes:
-            problems = find_problems(replace(draft, data=data, places=places), size)
+            problems = find_problems(replace(draft, data=data, places=places, other_stage=stage != own), size)
             if problems:
                 refused[size, stage] = problems[0].what
     return refused

@@ -90,7 +90,7 @@ def test_a_wrong_hostfile(tmp_path: Path) -> None:
 
 def test_rules_about_the_number_of_ranks(tmp_path: Path) -> None:
     """F12: a number of ranks that can't be is refused before anything is loaded."""
-    before = started(tmp_path, stage=3, more=", overrides: {zero_optimization: {zero_hpz_partition_size: 2}}")
+    before = started(tmp_path, stage=3, more=", zero_hpz_partition_size: 2")
     with pytest.raises(SpecError, match="3 ranks don't divide into groups of 2"):
         resolve_again(before, Options(sets=("cluster.slots=3",)), 2)
 

@@ -17,13 +17,13 @@ from ftcore.spec import sections
 from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import dotted
 from ftcore.spec.names import COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
-from launcher.override_rules import DS_SCHEMA
+from launcher.ds_schema import DS_SCHEMA
 from launcher.schema_check import SPEC_SCHEMA, WORDINGS, advise_from_schema, check_schema, load_schema
 from launcher.validate import partial_spec
 
 SCHEMA = load_schema(SPEC_SCHEMA)
 _OF_SECTIONS = {"properties", "additionalProperties", "required", "items"}
-_ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages", "x-unit", "examples"}
+_ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages", "x-unit", "examples", "x-json", "x-key", "x-off", "x-precisions"}
 _OTHER_TYPES: dict[str, Any] = {".train.gradient_checkpointing": ["string", "boolean"], ".evaluation.metrics": "array", ".profiling.ranks": "array"}
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 

@@ -96,7 +96,7 @@ def test_ranks_that_can_not_be(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="3, 4 ranks don't fit 2 slots"):
         find_ground(check(tmp_path, "cluster.slots=2", ranks=(1, 3, 4)))
     # Quantised groups of two ranks rule out one rank in every stage.
-    grouped = ("cluster.slots=4", "zero.stage=3", "zero.overrides.zero_optimization.zero_hpz_partition_size=2")
+    grouped = ("cluster.slots=4", "zero.stage=3", "zero.zero_hpz_partition_size=2")
     with pytest.raises(SpecError, match="no stage is allowed on 1, 3 ranks"):
         find_ground(check(tmp_path, *grouped, ranks=(1, 3)))
     assert find_ground(check(tmp_path, *grouped)).world_sizes == (2, 4)
