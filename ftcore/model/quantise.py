@@ -10,7 +10,7 @@ from ftcore.spec.sections import MethodSection
 
 
 def quantisation(method: MethodSection, dtype: torch.dtype) -> BitsAndBytesConfig:
-    """How a qlora method's base is quantised; the 4-bit layers compute in `dtype`. Raises FtError without bitsandbytes."""
+    """How a qlora method's base is quantised; its 4-bit layers compute in `dtype` unless the method says otherwise. Raises FtError without bitsandbytes."""
     try:
         import bitsandbytes  # noqa: F401  transformers would say less about what to install
     except ImportError as error:
@@ -21,9 +21,9 @@ def quantisation(method: MethodSection, dtype: torch.dtype) -> BitsAndBytesConfi
         load_in_4bit=True,
         bnb_4bit_quant_type=method.quant_type,
         bnb_4bit_use_double_quant=method.double_quant,
-        bnb_4bit_compute_dtype=dtype,
-        # DeepSpeed's casts pass integers by; floating storage would be cast, and ruined, by an engine of another type.
-        bnb_4bit_quant_storage=torch.uint8,
+        bnb_4bit_compute_dtype=getattr(torch, method.compute_dtype) if method.compute_dtype else dtype,
+        # DeepSpeed's casts pass integers by, and floats of the engine's own type; others they would ruin, and validation refuses those.
+        bnb_4bit_quant_storage=getattr(torch, method.storage_dtype),
     )
 
 

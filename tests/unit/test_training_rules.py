@@ -29,6 +29,8 @@ def problems_of(tmp_path: Path, text: str) -> list[Problem]:
         "schedule: {lr_scheduler_type: warmup_stable_decay, warmup_steps: 10, decay_steps: 20, decay_type: 1-sqrt, min_lr_ratio: 0.1}\ntrain: {max_steps: 30}",
         "schedule: {lr_scheduler_type: cosine, min_lr_ratio: 0.1}",
         "checkpoint: {metric_for_best_model: loss}\nevaluation: {eval_steps: 5, early_stopping_patience: 3, early_stopping_threshold: 0.01}",
+        "method: {type: qlora, storage_dtype: bfloat16, compute_dtype: float32}",
+        "method: {type: qlora, storage_dtype: float32, compute_dtype: bfloat16}\ntrain: {precision: bf16_autocast}",
         "profiling: {updates: 2, start_update: 3, ranks: [0, 1], memory: true}",
     ],
 )
@@ -51,6 +53,12 @@ def test_right(text: str, tmp_path: Path) -> None:
         ("evaluation: {eval_steps: 5, early_stopping_patience: 3}", "evaluation.early_stopping_patience", "add checkpoint.metric_for_best_model: loss"),
         ("checkpoint: {metric_for_best_model: loss}\nevaluation: {early_stopping_patience: 3}", "checkpoint.metric_for_best_model", "set evaluation"),
 
+        ("method: {type: qlora, storage_dtype: float32}", "method.storage_dtype", "casts all floats to bfloat16 use uint8 or bfloat16"),
+        ("method: {type: qlora, storage_dtype: bf16}", "method.storage_dtype", "did you mean `bfloat16`?"),
+        ("method: {type: qlora, compute_dtype: float16}", "method.compute_dtype", "without a loss scale"),
+        ("method: {type: qlora, bits: 8, storage_dtype: uint8}", "method.storage_dtype", "of the 4-bit types"),
+        ("method: {type: lora, compute_dtype: bfloat16}", "method.compute_dtype", "use method.type: qlora"),
+        ("method: {type: qlora}\nbnb_4bit_quant_storage: uint8", "bnb_4bit_quant_storage", "did you mean `method.storage_dtype`?"),
         ("profiling: {updates: 2, ranks: [0, 2]}", "profiling.ranks", "there is no rank 2 in a run of 2 ranks use ranks 0 to 1"),
         ("profiling: {updates: 2, ranks: []}", "profiling.ranks", "name at least one"),
         ("profiling: {start_update: 2}", "profiling.start_update", "no effect without profiling.updates"),
