@@ -6,6 +6,7 @@ import re
 
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
+from launcher.precision_rules import DTYPES
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 
@@ -20,7 +21,7 @@ LORA_KEYS = (
     "adapter_name_or_path",
     "adapters",
 )
-QLORA_KEYS = ("bits", "quant_type", "double_quant")
+QLORA_KEYS = ("bits", "quant_type", "double_quant", "compute_dtype", "storage_dtype")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -40,6 +41,18 @@ def _qlora_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=what, where=f"method.{name}", fix=f"use method.type: qlora, or remove {name}")
         elif method.type == "qlora" and name != "bits" and method.bits == 8 and draft.given(f"method.{name}"):
             yield Problem(what=f"{name} is of the 4-bit types, but bits is 8", where=f"method.{name}", fix="remove it, or use bits: 4")
+
+
+def _quantised_types(spec: Spec, draft: Draft) -> Findings:
+    method, held = spec.method, DTYPES[spec.train.precision]
+    if method.type != "qlora" or method.bits != 4:
+        return
+    if method.storage_dtype not in ("uint8", held):
+        what = f"packed weights stored as {method.storage_dtype} are ruined: with train.precision {spec.train.precision} DeepSpeed casts all floats to {held}"
+        yield Problem(what=what, where="method.storage_dtype", fix=f"use uint8 or {held}")
+    if method.compute_dtype == "float16" and spec.train.precision != "fp16":
+        what = f"gradients through float16 layers vanish without a loss scale, which train.precision {spec.train.precision} does not have"
+        yield Problem(what=what, where="method.compute_dtype", fix="use bfloat16 or float32, or train.precision: fp16")
 
 
 def _target_names(spec: Spec, draft: Draft) -> Findings:
@@ -98,6 +111,7 @@ def _checkpointing(spec: Spec, draft: Draft) -> Findings:
 METHOD_RULES = (
     Rule(("method.type",), _lora_keys),
     Rule(("method.type", "method.bits"), _qlora_keys),
+    Rule((*(f"method.{name}" for name in ("type", "bits", "storage_dtype", "compute_dtype")), "train.precision"), _quantised_types),
     Rule(("method.target_modules", "method.modules_to_save"), _target_names),
     Rule(("method.adapters", "method.modules_to_save", "method.adapter_name_or_path"), _several_adapters),
     Rule(("optimizer.parameter_groups",), _parameter_groups),

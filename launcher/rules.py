@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import COLUMNS, nearest
-from ftcore.spec.sections import DataSet, Spec
+from ftcore.spec.schedule_lengths import STABLE, schedule_problems
+from ftcore.spec.sections import DataSet, ScheduleSection, Spec
 from launcher.cluster_rules import CLUSTER_RULES
 from launcher.combination_rules import COMBINATION_RULES
+from launcher.ds_rules import ZERO_KEY_RULES
 from launcher.evaluation_rules import EVALUATION_RULES
 from launcher.method_rules import METHOD_RULES
 from launcher.precision_rules import PRECISION_RULES
+from launcher.profiling_rules import PROFILING_RULES
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 
@@ -18,12 +23,13 @@ OPTIMIZERS_OF = {
     "momentum": ("sgd", "muon"),
 }
 """Key of the section optimizer -> the types that read it; the others read all."""
+SCHEDULES_OF = {
+    **dict.fromkeys(("decay_ratio", "decay_steps", "decay_type"), (STABLE,)),
+    "min_lr_ratio": ("linear", "cosine", STABLE),
+}
+"""Key of the section schedule -> the types that read it; the others read all but constant."""
 REFUSED: dict[str, tuple[object, ...]] = {
     "optimizer.type": ("adamw_8bit", "adafactor", "muon"),
-    "schedule.lr_scheduler_type": ("warmup_stable_decay",),
-    "zero.config": (),
-    "profiling.updates": (),
-    "evaluation.early_stopping_patience": (),
 }
 """Key -> values that this version can't work with; (): any but the default."""
 
@@ -78,7 +84,7 @@ def _optimizer_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=what, where=f"optimizer.{name}", fix=f"remove it, or use optimizer.type: {' or '.join(readers)}")
 
 
-def _warmup(spec: Spec, draft: Draft) -> Findings:
+def _course(spec: Spec, draft: Draft) -> Findings:
     schedule, steps = spec.schedule, spec.train.max_steps
     if schedule.warmup_steps is not None and draft.given("schedule.warmup_ratio"):
         yield Problem(what="warmup_ratio and warmup_steps are both given", where="schedule.warmup_steps", fix="keep one of them")
@@ -86,9 +92,22 @@ def _warmup(spec: Spec, draft: Draft) -> Findings:
     if schedule.lr_scheduler_type == "constant" and wanted:
         what = "lr_scheduler_type constant has no warm-up"
         yield Problem(what=what, where="schedule.lr_scheduler_type", fix="use constant_with_warmup, or remove the warm-up")
-    if schedule.warmup_steps is not None and steps is not None and schedule.warmup_steps > steps:
-        what = f"a warm-up of {schedule.warmup_steps} updates does not end in a run of {steps} updates (train.max_steps)"
-        yield Problem(what=what, where="schedule.warmup_steps", fix=f"give {steps} or less")
+    if schedule.decay_steps is not None and draft.given("schedule.decay_ratio"):
+        yield Problem(what="decay_ratio and decay_steps are both given", where="schedule.decay_steps", fix="keep one of them")
+    for name, readers in SCHEDULES_OF.items():
+        if draft.given(f"schedule.{name}") and schedule.lr_scheduler_type not in readers:
+            what = f"{name} has no effect with lr_scheduler_type {schedule.lr_scheduler_type}"
+            yield Problem(what=what, where=f"schedule.{name}", fix=f"remove it, or use lr_scheduler_type: {' or '.join(readers)}")
+    if steps is not None:
+        yield from schedule_problems(schedule, steps)
+    elif _is_in_shares(schedule) and schedule.warmup_ratio + schedule.decay_ratio > 1:
+        what = f"a warm-up of {schedule.warmup_ratio:g} of the run and a decay of {schedule.decay_ratio:g} of it are more than the run"
+        yield Problem(what=what, where="schedule.decay_ratio", fix=f"give {1 - schedule.warmup_ratio:g} or less")
+
+
+def _is_in_shares(schedule: ScheduleSection) -> bool:
+    """Whether all parts of the schedule are shares of a run, so that they can be added up without its length."""
+    return schedule.lr_scheduler_type == STABLE and schedule.decay_steps is None and schedule.warmup_steps is None
 
 
 def _one_cluster(spec: Spec, draft: Draft) -> Findings:
@@ -119,12 +138,14 @@ RULES = (
     Rule(("zero.offload_optimizer", "zero.offload_param", "zero.nvme_path"), _nvme),
     Rule(("optimizer.type",), _optimizer_keys),
     Rule(tuple(REFUSED), _refused),
-    Rule(("schedule.warmup_ratio", "schedule.warmup_steps", "schedule.lr_scheduler_type", "train.max_steps"), _warmup),
+    Rule((*(f"schedule.{field.name}" for field in dataclasses.fields(ScheduleSection)), "train.max_steps"), _course),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
     Rule(("data.train", "data.eval", "data.eval_sets"), _columns),
     *COMBINATION_RULES,
+    *ZERO_KEY_RULES,
     *METHOD_RULES,
     *PRECISION_RULES,
     *EVALUATION_RULES,
+    *PROFILING_RULES,
     *CLUSTER_RULES,
 )
