@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +21,20 @@ from ftcore.data.prepared import ModelSource
 from ftcore.dist import barrier
 from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
-from ftcore.model.adapters import activate, adapter_names
+from ftcore.model.adapters import adapter_names
 from ftcore.model.gradient_watch import GradientWatch
 from ftcore.spec.errors import PreemptedError, TrainingError
 from ftcore.spec.events import emit, emit_at
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
 from ftcore.train.clip import clip_groups
-from ftcore.train.evaluate import Layout, evaluate
+from ftcore.train.early_stop import after_evaluation, is_over, made_up_for
+from ftcore.train.evaluate import Layout, evaluate_sets
 from ftcore.train.insight import Insight
 from ftcore.train.log import UpdateLog
 from ftcore.train.nonfinite import NonFiniteRule, explain
 from ftcore.train.preemption import hurried_save
+from ftcore.train.profile import Profile
 from ftcore.train.schedule import learning_rate_factor
 from ftcore.train.step import Update, UpdateResult, run_update
 
@@ -65,8 +66,9 @@ class Trainer:
 
     def __init__(self, engine: Engine, job: Job, cursor: Cursor, agreement: Agreement | None = None) -> None:
         """`agreement` says where all ranks stop when one was asked to; None: nobody asks."""
-        self.engine, self.job, self.cursor, self._agreement = engine, job, cursor, agreement
+        self.engine, self.job, self._agreement = engine, job, agreement
         newest = checkpoint_path(job.run_dir.checkpoints, cursor.next_update)
+        self.cursor = made_up_for(cursor, newest, job.spec.evaluation, engine.ranks) if job.spec.checkpoint.metric_for_best_model else cursor
         self._metric: float | None = None
         """The metric of the best model, where it was measured after the last update."""
         self._best: float | None = None
@@ -81,6 +83,7 @@ class Trainer:
         self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=job.sequence.total_updates)
         self._rule = NonFiniteRule(job.spec.train)
         self._insight = Insight(engine, job.spec, job.run_dir, train=job.train, total_updates=job.sequence.total_updates)
+        self._profile = Profile(job.spec.profiling, job.run_dir, engine.ranks)
         self._adapters = adapter_names(engine.module)
         self._clip_groups = clip_groups(engine, job.spec)
 
@@ -98,6 +101,8 @@ class Trainer:
             # Raised on all ranks alike; the save that is being written is whole soon, and worth waiting for.
             self._tell(self._saver.poll(wait=True))
             raise
+        finally:
+            self._profile.close()
 
     def _run(self) -> None:
         spec, total = self.job.spec, self.job.sequence.total_updates
@@ -106,7 +111,11 @@ class Trainer:
         if (self._first_update == 0 and spec.evaluation.eval_on_start) or (self._saved_as_due and self._first_update < total):
             self._evaluate()
         for update in range(self._first_update, total):
+            if is_over(self.cursor, spec.evaluation):
+                break
+            self._profile.before(update + 1)
             self.train_update(update)
+            self._profile.after(update + 1)
             self._tell(self._saver.poll())
             done = self.cursor.next_update
             if done == total:
@@ -114,9 +123,20 @@ class Trainer:
             improved = _due(done, spec.evaluation.eval_steps) and self._evaluate()
             if improved or _due(done, spec.checkpoint.save_steps) or self._saver.wants_retry(done):
                 self._save()
-            self._stop_point()
-        if self._first_update < total or self._saved_as_due:
-            self._evaluate()
+            if not is_over(self.cursor, spec.evaluation):
+                self._stop_point()
+        self._end()
+
+    def _end(self) -> None:
+        """Evaluates, unless evaluations have ended the run, and saves."""
+        done, spec = self.cursor.next_update, self.job.spec
+        is_early = done < self.job.sequence.total_updates
+        if is_early and self.engine.ranks.is_first:
+            found = {"metric": spec.checkpoint.metric_for_best_model, "lowest": self.cursor.lowest_metric, "evaluations": self.cursor.evaluations_without_gain}
+            record_event(self.job.run_dir, "early_stop", update=done, total_updates=self.job.sequence.total_updates, **found)
+        if self._first_update < done or self._saved_as_due:
+            if not is_early:
+                self._evaluate()
             for outcome in self._saver.finish(self.cursor, self._metric):
                 self._tell(outcome)
             self._insight.finish()
@@ -229,19 +249,14 @@ class Trainer:
 
     def _evaluate(self) -> bool:
         """Scores every set; True when the metric of the best model went down."""
-        means: dict[str, float] = {}
-        records: list[dict[str, Any]] = []
         self._evaluating = True
         emit_at("evaluate", self.cursor.next_update)
-        for name, samples in self.job.held_out.items():
-            scored = [self._evaluate_set(name, samples, adapter) for adapter in self._adapters or ("",)]
-            means[f"{name}/loss"] = sum(record["loss"] for record in scored) / len(scored)
-            means.setdefault("loss", means[f"{name}/loss"])
-            records += scored
+        scores = evaluate_sets(self.engine, self.job.held_out, self.job.layout, adapters=self._adapters, before_step=self._stop_point)
         # All at once: an evaluation that is left half-way is made again from its beginning, and then written down.
-        for record in records if self.engine.ranks.is_first else ():
+        for record in scores.records if self.engine.ranks.is_first else ():
             record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **record)
-        self._metric = means.get(self.job.spec.checkpoint.metric_for_best_model)
+        self._metric = scores.means.get(self.job.spec.checkpoint.metric_for_best_model)
+        self.cursor = after_evaluation(self.cursor, self._metric, self.job.spec.evaluation)
         self._evaluating = False
         if self._saved_as_due:
             self._saver.evaluated(self.cursor.next_update, self._metric)
@@ -250,14 +265,6 @@ class Trainer:
             return False
         self._best = self._metric
         return self.cursor.next_update > 0
-
-    def _evaluate_set(self, name: str, samples: SampleSet, adapter: str) -> dict[str, Any]:
-        """What is written down of one set, with one of several adapters or the model as it is."""
-        if adapter:
-            activate(self.engine.module, adapter)
-        scored = evaluate(self.engine, samples, self.job.layout, before_step=self._stop_point)
-        perplexity = scored.perplexity if scored.perplexity != float("inf") else None
-        return {"set": f"{name}/{adapter}" if adapter else name, "loss": scored.loss, "tokens": scored.tokens, "perplexity": perplexity}
 
     def _save(self) -> None:
         if self.engine.ranks.is_first:
