@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.activation_row import Row, largest_row
+from launcher.memory.activations import activation_items
+from launcher.memory.buffers import buffer_items
+from launcher.memory.disk import disk_items
+from launcher.memory.host import host_items, node_bytes
 from launcher.memory.items import Item, Ledger, phase_totals
+from launcher.memory.layout import model_layout
 from launcher.memory.shape import ModelShape
+from launcher.memory.states import count_states, state_items
+from launcher.memory.zero_settings import zero_settings
 
 __all__ = ["Item", "Ledger", "build_ledger"]
 
 
-def build_ledger(resolved: ResolvedSpec, shape: ModelShape) -> Ledger:
-    """The ledger of a run of `resolved` on a model of `shape`. What-ifs are made with dataclasses.replace on `resolved`."""
-    items: list[Item] = []
+def build_ledger(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> Ledger:
+    """The ledger of a run of `resolved` on a model of `shape`, at its largest micro-step: `row`, or the largest that the spec allows, all supervised.
+
+    What-ifs are made with dataclasses.replace on `resolved`.
+    """
+    spec = resolved.spec
+    settings, layout = zero_settings(resolved), model_layout(spec, shape)
+    states = count_states(layout, settings, spec)
+    items = [
+        *state_items(layout, settings, spec),
+        *buffer_items(layout, settings, shape),
+        *activation_items(resolved, shape, row or largest_row(resolved)),
+        *host_items(layout, settings, states, resolved),
+        *disk_items(layout, spec),
+    ]
     phases = phase_totals(items)
     peak = max(phases, key=lambda phase: phases[phase])
+    most = max(host.slots for host in resolved.hosts)
     return Ledger(
-        items=tuple(items), device_peak_bytes=phases[peak], peak_phase=peak, phase_bytes=phases, parameters=shape.parameters, trained=shape.parameters
+        items=tuple(items),
+        device_peak_bytes=phases[peak],
+        peak_phase=peak,
+        phase_bytes=phases,
+        host_bytes=node_bytes(items, resolved),
+        nvme_bytes=most * sum(item.bytes for item in items if item.place == "nvme"),
+        disk_bytes=sum(item.bytes for item in items if item.place == "disk"),
+        parameters=layout.parameters,
+        trained=layout.trained,
     )
