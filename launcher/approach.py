@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.backends.base import LOOPBACK
 from launcher.hostfile import same_machine_warnings
+from launcher.spec_warnings import spec_warnings
 from launcher.topology import check_local_launch, is_local, local_accelerators
 from launcher.transport import Reach, SshOptions
 
@@ -24,6 +26,8 @@ class Approach:
     master_port: int | None
     """Its port; None: a free one is found when the ranks are started."""
     warnings: tuple[str, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Host's name -> what preflight heard from it; empty when the ranks are all on this machine."""
 
 
 def approach_hosts(resolved: ResolvedSpec, folder: Path, *, variables: Mapping[str, str] | None = None, launcher: str = "", starts: bool = True) -> Approach:
@@ -33,7 +37,7 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, variables: Mapping[s
     """
     cluster, hosts = resolved.spec.cluster, resolved.hosts
     reach = Reach(launcher=launcher or cluster.launcher, ssh=SshOptions(options=cluster.ssh_options))
-    warnings = same_machine_warnings(hosts)
+    warnings = (*same_machine_warnings(hosts), *spec_warnings(resolved.spec))
     if not any(map(reach.is_remote, hosts)):
         if starts:
             check_local_launch(hosts, local_accelerators())
@@ -46,7 +50,8 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, variables: Mapping[s
     report.require_fit()
     # Without orders a supervisor can't say which port is free on its host.
     port = cluster.master_port or (None if all(map(reach.has_stdin, hosts)) else report.master_port)
-    return Approach(reach=reach, master_addr=report.master_addr, master_port=port, warnings=warnings + report.notes())
+    facts = {host.name: host.facts for host in report.hosts if host.reached}
+    return Approach(reach=reach, master_addr=report.master_addr, master_port=port, warnings=warnings + report.notes(), facts=facts)
 
 
 def by_name(hosts: tuple[Host, ...]) -> str:

@@ -7,7 +7,9 @@ Of keys that stand for the same thing (num_train_epochs and max_steps, ...) one 
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,11 @@ from launcher.merge import Merge, Place
 from launcher.spec_values import SECRET_FIX, read_quantities, secret_lines
 from launcher.variable_names import is_secret
 
-__all__ = ["Draft", "Options", "Place", "put_over", "read_draft"]
+__all__ = ["STDIN", "STDIN_LABEL", "Draft", "Options", "Place", "put_over", "read_draft"]
 
 SPEC_NAME = "ftlaunch.yaml"
+STDIN, STDIN_LABEL = "-", "<stdin>"
+"""What stands for standard input on a command line, and what it is called in messages."""
 DEFAULT_SPEC = Path(__file__).with_name("default.yaml")
 DEFAULT_LABEL = "launcher/default.yaml"
 DEFAULT_ORIGIN = f"the embedded default (no spec given, no ./{SPEC_NAME})"
@@ -32,7 +36,7 @@ class Options:
     """What the command line says about the spec."""
 
     spec_path: str | Path | None = None
-    """The spec file; None: ./ftlaunch.yaml if it is there, else the embedded default."""
+    """The spec file, `-` for standard input; None: ./ftlaunch.yaml if it is there, else the embedded default."""
     hosts: str | Path | None = None
     """--hosts: a hostfile."""
     zero_stage: int | None = None
@@ -152,6 +156,8 @@ def _choose(options: Options) -> tuple[Path, str, str]:
     """(file to read, its name in messages, its name as the source of the run)."""
     if options.spec_path is not None:
         path = Path(options.spec_path)
+        if str(path) == STDIN:
+            return path, STDIN_LABEL, STDIN_LABEL
         return path, str(path), str(path)
     if Path(SPEC_NAME).exists():
         return Path(SPEC_NAME), SPEC_NAME, SPEC_NAME
@@ -160,8 +166,16 @@ def _choose(options: Options) -> tuple[Path, str, str]:
 
 def _read(path: Path, label: str) -> tuple[Document, str]:
     try:
-        raw = path.read_bytes()
+        raw = _stdin() if label == STDIN_LABEL else path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if path.is_dir():
+            reason = "it is a folder"
         return unreadable(Problem(what=f"can't read the spec: {reason}", fix="give an existing file with --spec", file=label)), ""
     return read_document(raw, label, Variables(environment=os.environ, is_secret=is_secret)), raw.decode("utf-8", errors="replace")
+
+
+@functools.cache
+def _stdin() -> bytes:
+    """All of standard input, which can be read once."""
+    return sys.stdin.buffer.read()

@@ -12,6 +12,8 @@ from ftcore.spec.variables import KeyPath, Variables
 __all__ = ["Document", "KeyPath", "bad_text", "describe", "dotted", "leaves", "read_document", "unreadable"]
 
 _BOM = "\ufeff"
+SCHEMA_KEY = "$schema"
+"""Tells an editor where the schema lies; no part of a spec."""
 MOST_DIGITS = 30
 """Longer integers stay text: no key takes one, and Python refuses to read very long ones."""
 
@@ -74,6 +76,8 @@ def read_document(raw: bytes, file: str, variables: Variables | None = None) -> 
     if not isinstance(data, dict):
         what = "the file is empty" if data is None else f"sections (a mapping) expected at the top, got {describe(data)}"
         return unreadable(Problem(what=what, fix="start with `model:` and `data:`", file=file, line=lines.get((), 1)))
+    if isinstance(data.get(SCHEMA_KEY), str):
+        del data[SCHEMA_KEY]
     for path, value, reason in bad_text(data):
         problems.append(Problem(what=f"{reason} in {describe(value)}", where=dotted(path), fix="write plain text", file=file, line=lines.get(path)))
     if variables is None:
