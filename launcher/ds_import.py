@@ -25,8 +25,8 @@ RIVALS = {"batch.global_batch_size": "batch.tokens_per_update", "schedule.warmup
 """Key of the spec -> another key that decides the same thing."""
 STAGE, PRECISION = 2, "bf16"
 """What a spec that says nothing has."""
-SIGNS = ("zero_optimization", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "fp16", "bf16", "zero_allow_untested_optimizer")
-"""Keys at the top that DeepSpeed's files have, and specs don't."""
+SIGNS = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping", "fp16", "bf16")
+"""Keys at the top that DeepSpeed's files have, and specs don't; two of them tell one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def import_ds_json(draft: Draft, world_size: int | None) -> Imported:
 
 def is_ds_json(data: dict[str, Any]) -> bool:
     """Whether what was given as a spec is a DeepSpeed JSON."""
-    return "model" not in data and "data" not in data and any(sign in data for sign in SIGNS)
+    return "model" not in data and "data" not in data and (isinstance(data.get(ZERO), dict) or sum(sign in data for sign in SIGNS) > 1)
 
 
 class _Import:

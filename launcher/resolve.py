@@ -12,6 +12,7 @@ from ftcore.spec.document import dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
+from launcher.ds_alone import ds_json_problem
 from launcher.ds_config import render_ds_config
 from launcher.ds_import import import_ds_json
 from launcher.ds_rules import check_groups, inexact_warnings
@@ -83,6 +84,9 @@ def check_spec(options: Options) -> list[Problem]:
 
 def _check(options: Options) -> _Checked:
     draft = read_draft(options)
+    mistaken = ds_json_problem(draft)
+    if mistaken is not None:
+        return _Checked(draft, (), (), [mistaken], [])
     if not draft.readable:
         return _Checked(draft, (), (), list(draft.problems), [])
     hosts, filter_problems, host_problems = _hosts(draft, options)
