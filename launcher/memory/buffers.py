@@ -11,11 +11,16 @@ from launcher.memory.states import BUILT, FLAT, SHARDED, is_persistent
 from launcher.memory.zero_settings import ZeroSettings
 
 COORDINATOR = "deepspeed/runtime/zero/partitioned_param_coordinator.py"
+NCCL_CHANNELS, NCCL_CONNECTIONS, NCCL_BYTES = 24, 3, int(5.6 * 2**20)
+"""Channels between accelerators of a host, each with a ring and a tree of connections, and the buffers of one: NCCL_BUFFSIZE, 4 MiB, and those of its
+two protocols for small messages. An estimate from NCCL's own defaults: it was not measured."""
 
 
-def buffer_items(layout: Layout, settings: ZeroSettings, shape: ModelShape) -> list[Item]:
+def buffer_items(layout: Layout, settings: ZeroSettings, shape: ModelShape, *, on_cpu: bool) -> list[Item]:
     """Items of the buffers on the device of one rank."""
     items = [*_buckets(layout, settings), *_offload(layout, settings)]
+    if settings.ranks > 1 and not on_cpu:
+        items.append(_nccl())
     if settings.stage == 3:
         items += _live_parameters(layout, settings, shape)
     return [item for item in items if item.bytes]
@@ -73,3 +78,11 @@ def _largest_module(sharded: list[Held], layout: Layout, shape: ModelShape) -> i
 
 def _buffer(name: str, size: int, formula: str, source: str, phases: tuple[str, ...]) -> Item:
     return Item(name=name, bytes=size, group="buffers", formula=formula, source=source, phases=phases)
+
+
+def _nccl() -> Item:
+    formula = f"{NCCL_CHANNELS} channels × {NCCL_CONNECTIONS} connections × {NCCL_BYTES:,} bytes, an estimate"
+    size = NCCL_CHANNELS * NCCL_CONNECTIONS * NCCL_BYTES
+    return Item(
+        name="NCCL's buffers", bytes=size, group="communication", formula=formula, source="NCCL_BUFFSIZE, docs.nvidia.com/deeplearning/nccl", phases=BUILT
+    )

@@ -17,7 +17,7 @@ PROCESS_BYTES = 360 * 2**20
 SWAPPER = "deepspeed/runtime/swap_tensor/partitioned_param_swapper.py"
 
 
-def host_items(layout: Layout, settings: ZeroSettings, states: States, resolved: ResolvedSpec) -> list[Item]:
+def host_items(layout: Layout, settings: ZeroSettings, states: States, resolved: ResolvedSpec, *, on_cpu: bool) -> list[Item]:
     """Items in main memory of a rank (`scope` rank) or of the first host alone (`scope` run), and on NVMe of a rank."""
     process = Item(
         name="the process",
@@ -27,9 +27,11 @@ def host_items(layout: Layout, settings: ZeroSettings, states: States, resolved:
         formula="torch, DeepSpeed and transformers, imported",
         source="launcher/memory/host.py",
     )
+    # Ranks on the host read their weights to where they stay.
+    load = [] if on_cpu and settings.stage != 3 else list(_load(layout, settings, resolved))
     items = [
         process,
-        *_load(layout, settings, resolved),
+        *load,
         *_optimizer(layout, settings, states),
         *_parameters(layout, settings),
         *_save(states, settings, resolved),
@@ -57,17 +59,15 @@ def _load(layout: Layout, settings: ZeroSettings, resolved: ResolvedSpec) -> Ite
     if resolved.spec.method.type == "qlora":
         # Read matrix by matrix, and quantised at once.
         largest = max((held.numel for held in base), default=0)
-        yield _host(
-            "largest matrix while it is quantised", 2 * largest, "load", f"2 bytes × {largest:,}", "transformers/integrations/bitsandbytes.py", ("load",)
-        )
+        yield _host("largest matrix being quantised", 2 * largest, "load", f"2 bytes × {largest:,}", "transformers/integrations/bitsandbytes.py", ("load",))
         return
     whole = sum(held.whole_bytes * held.copies for held in base)
     if settings.stage == 3:
         formula = "the model's files, read by rank 0, which hands out each weight in turn"
-        yield _host("weights while they are read", whole, "load", formula, "transformers/integrations/deepspeed.py", ("load",), scope="run")
+        yield _host("weights being read", whole, "load", formula, "transformers/integrations/deepspeed.py", ("load",), scope="run")
     else:
         formula = "the whole model, read by every rank before it goes to its device"
-        yield _host("weights while they are read", whole, "load", formula, "transformers/modeling_utils.py", ("load",))
+        yield _host("weights being read", whole, "load", formula, "transformers/modeling_utils.py", ("load",))
 
 
 def _optimizer(layout: Layout, settings: ZeroSettings, states: States) -> Iterator[Item]:
@@ -96,7 +96,7 @@ def _parameters(layout: Layout, settings: ZeroSettings) -> Iterator[Item]:
         return
     away = [held for held in layout.held if not is_persistent(held, settings)]
     parts = sum(part_bytes(held, settings) * held.copies for held in away)
-    formula = f"a {settings.ranks}th of the weights"
+    formula = f"1/{settings.ranks} of the weights"
     if offload.device == "cpu":
         yield _host("weights, own part", _pinned(parts, offload.pin_memory), "weights", formula + (", pinned" if offload.pin_memory else ""), PARTITION, ())
         return

@@ -17,19 +17,20 @@ from launcher.memory.zero_settings import zero_settings
 __all__ = ["Item", "Ledger", "build_ledger"]
 
 
-def build_ledger(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> Ledger:
+def build_ledger(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None, *, on_cpu: bool = False) -> Ledger:
     """The ledger of a run of `resolved` on a model of `shape`, at its largest micro-step: `row`, or the largest that the spec allows, all supervised.
 
-    What-ifs are made with dataclasses.replace on `resolved`.
+    `on_cpu`: the ranks compute on the host, where there is no NCCL and the loss takes smaller blocks. What-ifs are made with dataclasses.replace on
+    `resolved`.
     """
-    spec = resolved.spec
+    spec, row = resolved.spec, row or largest_row(resolved, on_cpu=on_cpu)
     settings, layout = zero_settings(resolved), model_layout(spec, shape)
     states = count_states(layout, settings, spec)
     items = [
         *state_items(layout, settings, spec),
-        *buffer_items(layout, settings, shape),
-        *activation_items(resolved, shape, row or largest_row(resolved)),
-        *host_items(layout, settings, states, resolved),
+        *buffer_items(layout, settings, shape, on_cpu=row.on_cpu),
+        *activation_items(resolved, shape, row),
+        *host_items(layout, settings, states, resolved, on_cpu=row.on_cpu),
         *disk_items(layout, spec),
     ]
     phases = phase_totals(items)

@@ -50,7 +50,7 @@ def count_states(layout: Layout, settings: ZeroSettings, spec: Spec) -> States:
 def state_items(layout: Layout, settings: ZeroSettings, spec: Spec) -> list[Item]:
     """Items of weights, gradients and optimizer on the device of one rank; offloaded ones are those of launcher.memory.host."""
     states = count_states(layout, settings, spec)
-    weights = _sharded_weights(layout, settings) if settings.stage == 3 else _whole_weights(layout, settings, states)
+    weights = _sharded_weights(layout, settings, spec) if settings.stage == 3 else _whole_weights(layout, settings, states)
     items = [*weights, *_gradients(states, settings)]
     if settings.offload_optimizer.device == "none":
         items += [*_master(states, settings), *_moments(states, settings, spec)]
@@ -72,23 +72,25 @@ def _whole_weights(layout: Layout, settings: ZeroSettings, states: States) -> It
     yield _weights("trained weights", padded * settings.compute_bytes, formula, SOURCES[settings.wrapper])
 
 
-def _sharded_weights(layout: Layout, settings: ZeroSettings) -> Iterator[Item]:
+def _sharded_weights(layout: Layout, settings: ZeroSettings, spec: Spec) -> Iterator[Item]:
     if settings.offload_param.device == "none":
         for name, group in (("frozen weights", layout.frozen_ones()), ("trained weights", layout.trained_ones())):
             each = list(group)
             size = sum(part_bytes(held, settings) * held.copies for held in each)
             numbers = sum(held.total for held in each)
-            yield _weights(name, size, f"{numbers:,} parameters, a {settings.ranks}th on each rank, rounded up", PARTITION)
+            yield _weights(name, size, f"{numbers:,} parameters, 1/{settings.ranks} on each rank", PARTITION)
+    if spec.method.type == "qlora":
+        whole = sum((held.whole_bytes - part_bytes(held, settings)) * held.copies for held in layout.held if not held.adapter)
+        formula = "every rank loads and quantises all of the base before it is sharded"
+        yield _weights("rest of the base while loading", whole, formula, "ftcore/model/build.py", ("load",))
     yield from _tables(layout)
     kept = [held for held in layout.held if is_persistent(held, settings)]
     numbers = sum(held.stored_numel * held.copies for held in kept)
     size = sum(held.whole_bytes * held.copies for held in kept)
-    yield _weights(
-        "small weights kept whole", size, f"{numbers:,} numbers of parameters of at most {settings.persistence_threshold:,} elements", PARTITION, BUILT
-    )
+    yield _weights("small weights kept whole", size, f"{numbers:,} numbers of parameters of at most {settings.persistence_threshold:,} each", PARTITION, BUILT)
     if settings.hpz_ranks > 1:
         second = sum(math.ceil(held.stored_numel / settings.hpz_ranks) * held.element_bytes * held.copies for held in layout.held)
-        yield _weights("second copy of the weights", second, f"all weights, a {settings.hpz_ranks}th on each rank (zero_hpz_partition_size)", PARTITION, BUILT)
+        yield _weights("second copy of the weights", second, f"all weights, 1/{settings.hpz_ranks} on each rank (zero_hpz_partition_size)", PARTITION, BUILT)
 
 
 def part_bytes(held: Held, settings: ZeroSettings) -> int:

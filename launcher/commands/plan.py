@@ -1,0 +1,119 @@
+"""`ftlaunch plan [SPEC]`: what a run takes and whether it fits, how long it takes and what it costs, before anything is started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from launcher.verb_options import FILE, filter_options, hosts_option, set_option, zero_option
+
+if TYPE_CHECKING:
+    from launcher.memory.plan import Plan
+    from launcher.spec_source import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What the command line says."""
+
+    arguments: tuple[str, ...]
+    spec: Path | None
+    hosts: Path | None
+    zero: int | None
+    sets: tuple[str, ...]
+    include: str
+    exclude: str
+    gpu: str
+    recommend: bool
+    exact: bool
+    as_json: bool
+
+
+class PlanCommand(click.Command):
+    """Calls `run` with the parsed options."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what went wrong."""
+        run(PlanOptions(**ctx.params))
+
+
+command = PlanCommand(
+    "plan",
+    short_help="Memory, time and cost of a run; starts nothing.",
+    help="What the run that SPEC describes takes, item by item; whether it fits; how long it takes and what it costs. Without SPEC: the one that a bare "
+    "ftlaunch would use. KEY=VALUE arguments override values of the spec. Status 7 when it can't fit.",
+    params=[
+        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        click.Option(["--gpu"], default="", metavar="NAME[:GiB]", help="Accelerator to plan for: h100-80, a100-40, 4090, h200, cpu, or NAME:GiB."),
+        click.Option(["--recommend"], is_flag=True, help="List what else fits: stage, offload, recomputed layers, quantisation, micro-steps; best first."),
+        click.Option(["--exact"], is_flag=True, help="Build the model without memory and trace it, in a process of its own: for any architecture."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
+        click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
+        hosts_option(),
+        zero_option(),
+        set_option(),
+        *filter_options(),
+    ],
+)
+
+
+def run(given: PlanOptions) -> None:
+    """Prints the plan. Raises the FtError of a wrong spec; exits with status 7 when the run can't fit and nothing else was asked."""
+    from ftcore.spec.errors import DoesNotFitError
+    from launcher.memory.plan import make_plan
+    from launcher.memory.plan_facts import plan_facts
+    from launcher.memory.table import render_plan
+    from launcher.resolve import read_and_resolve
+    from launcher.run_folder import RUNS
+
+    options = _options(given)
+    resolution = read_and_resolve(options)
+    plan = make_plan(resolution.resolved, resolution.origin, gpu=given.gpu, folder=Path.cwd() / RUNS)
+    facts: dict[str, Any] = plan_facts(plan) if given.as_json else {}
+    text = render_plan(plan) if not (given.as_json or given.recommend) else ""
+    if given.recommend:
+        recommended, more = _recommended(plan, options)
+        facts["recommendation"] = more
+        text = text or recommended
+    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if given.as_json else text)
+    if plan.fits is False and not given.recommend:
+        raise click.exceptions.Exit(DoesNotFitError.exit_status)
+
+
+def _options(given: PlanOptions) -> Options:
+    from launcher.spec_source import Options
+
+    specs = [*(Path(text) for text in given.arguments if "=" not in text), *((given.spec,) if given.spec is not None else ())]
+    if len(specs) > 1:
+        raise click.UsageError(f"one SPEC is planned at a time, {len(specs)} were given: {', '.join(map(str, specs))}")
+    return Options(
+        spec_path=specs[0] if specs else None,
+        hosts=given.hosts,
+        zero_stage=given.zero,
+        sets=given.sets + tuple(text for text in given.arguments if "=" in text),
+        include=given.include,
+        exclude=given.exclude,
+    )
+
+
+def _recommended(plan: Plan, options: Options) -> tuple[str, dict[str, Any]]:
+    """The recommendation as text and as JSON-ready values."""
+    import dataclasses
+    from collections.abc import Sequence
+
+    from ftcore.spec.errors import Problem
+    from launcher.memory.recommend import recommend
+    from launcher.memory.recommend_text import recommendation_facts, render_recommendation
+    from launcher.resolve import check_spec
+
+    def check(changes: dict[str, str]) -> Sequence[Problem]:
+        sets = tuple(each for each in options.sets if each.partition("=")[0] not in changes)
+        zero = None if "zero.stage" in changes else options.zero_stage
+        return check_spec(dataclasses.replace(options, zero_stage=zero, sets=(*sets, *(f"{key}={value}" for key, value in changes.items()))))
+
+    found = recommend(plan.resolved, plan.shape, plan.capacity, check=check)
+    return render_recommendation(found) + "\n", recommendation_facts(found)
