@@ -43,18 +43,6 @@ def _qlora_keys(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=f"{name} is of the 4-bit types, but bits is 8", where=f"method.{name}", fix="remove it, or use bits: 4")
 
 
-def _quantised_types(spec: Spec, draft: Draft) -> Findings:
-    method, held = spec.method, DTYPES[spec.train.precision]
-    if method.type != "qlora" or method.bits != 4:
-        return
-    if method.storage_dtype not in ("uint8", held):
-        what = f"packed weights stored as {method.storage_dtype} are ruined: with train.precision {spec.train.precision} DeepSpeed casts all floats to {held}"
-        yield Problem(what=what, where="method.storage_dtype", fix=f"use uint8 or {held}")
-    if method.compute_dtype == "float16" and spec.train.precision != "fp16":
-        what = f"gradients through float16 layers vanish without a loss scale, which train.precision {spec.train.precision} does not have"
-        yield Problem(what=what, where="method.compute_dtype", fix="use bfloat16 or float32, or train.precision: fp16")
-
-
 def _target_names(spec: Spec, draft: Draft) -> Findings:
     for key, names in (("target_modules", spec.method.target_modules), ("modules_to_save", spec.method.modules_to_save)):
         where = f"method.{key}"
@@ -88,15 +76,27 @@ def _parameter_groups(spec: Spec, draft: Draft) -> Findings:
     where = "optimizer.parameter_groups"
     seen: set[str] = set()
     for group in spec.optimizer.parameter_groups:
-        others = (group.learning_rate, group.weight_decay, group.max_grad_norm)
+        others = (group.learning_rate, group.weight_decay, group.max_grad_norm, group.keep_in_fp32 or None)
         if group.freeze and any(value is not None for value in others):
             yield Problem(what=f"the group of {group.pattern} is frozen, so nothing else of it has an effect", where=where, fix="keep pattern and freeze alone")
         if not group.freeze and all(value is None for value in others):
-            fix = "give learning_rate, weight_decay, max_grad_norm or freeze: true"
+            fix = "give learning_rate, weight_decay, max_grad_norm, keep_in_fp32: true or freeze: true"
             yield Problem(what=f"the group of {group.pattern} changes nothing", where=where, fix=fix)
         if group.pattern in seen:
             yield Problem(what=f"{group.pattern} is the pattern of two groups", where=where, fix="make one of them")
         seen.add(group.pattern)
+
+
+def _kept_parameters(spec: Spec, draft: Draft) -> Findings:
+    precision, where = spec.train.precision, "optimizer.parameter_groups"
+    for group in spec.optimizer.parameter_groups:
+        if not group.keep_in_fp32 or precision == "bf16_autocast":
+            continue
+        if precision == "fp32":
+            yield Problem(what=f"keep_in_fp32 of {group.pattern} has no effect: everything is fp32 with train.precision fp32", where=where, fix="remove it")
+        else:
+            what = f"DeepSpeed holds every parameter in {DTYPES[precision]} with train.precision {precision}, {group.pattern} too, beside fp32 masters"
+            yield Problem(what=what, where=where, fix="use train.precision: bf16_autocast, whose weights are fp32, or remove keep_in_fp32")
 
 
 def _checkpointing(spec: Spec, draft: Draft) -> Findings:
@@ -111,9 +111,9 @@ def _checkpointing(spec: Spec, draft: Draft) -> Findings:
 METHOD_RULES = (
     Rule(("method.type",), _lora_keys),
     Rule(("method.type", "method.bits"), _qlora_keys),
-    Rule((*(f"method.{name}" for name in ("type", "bits", "storage_dtype", "compute_dtype")), "train.precision"), _quantised_types),
     Rule(("method.target_modules", "method.modules_to_save"), _target_names),
     Rule(("method.adapters", "method.modules_to_save", "method.adapter_name_or_path"), _several_adapters),
     Rule(("optimizer.parameter_groups",), _parameter_groups),
+    Rule(("optimizer.parameter_groups", "train.precision"), _kept_parameters),
     Rule(("train.gradient_checkpointing",), _checkpointing),
 )

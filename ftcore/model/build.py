@@ -9,6 +9,7 @@ import torch
 
 from ftcore.data.prepared import ModelSource
 from ftcore.model.adapters import attach_adapters
+from ftcore.model.full_precision import compute_in_fp32
 from ftcore.model.groups import freeze_matching
 from ftcore.model.load import load_base, partitioned_loading
 from ftcore.model.recompute import recompute_activations
@@ -33,4 +34,5 @@ def build_model(spec: Spec, source: ModelSource, ds_config: Path) -> torch.nn.Mo
     with nullcontext() if quantised else partitioned_loading(ds_config):
         model = attach_method(load_base(spec.model, source, quantised, layout=spec.batch.layout), spec.method, spec.train)
     freeze_matching(model, spec.optimizer)
+    compute_in_fp32(model, spec.optimizer)
     return model

@@ -21,7 +21,7 @@ class ParameterGroup:
     freeze: bool = False
     """Don't train them."""
     keep_in_fp32: bool = False
-    """Hold and compute them in fp32 under bf16 and fp16."""
+    """Compute them in fp32 under bf16_autocast, which holds all weights in fp32 and computes matrix products in bf16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ class OptimizerSection:
     """adamw, adamw_8bit, adafactor, muon or sgd."""
     learning_rate: float = 2e-5
     weight_decay: float = 0.0
-    """Decoupled for adamw; biases and one-dimensional parameters are not decayed."""
+    """Decoupled, but for sgd; biases and one-dimensional parameters are not decayed."""
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8
     momentum: float = 0.0
     """sgd only."""
     muon_momentum: float = 0.95
-    """muon only."""
+    """Of the averaged gradients of muon's matrices; the other parameters are stepped by AdamW."""
     max_grad_norm: float = 1.0
     """Clip the global gradient norm to this; 0 never clips."""
     parameter_groups: tuple[ParameterGroup, ...] = ()

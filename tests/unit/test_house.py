@@ -24,6 +24,7 @@ VAGUE_NAMES = {"utils.py", "common.py", "helpers.py", "misc.py"}
 OPEN_KEYWORDS = {
     "ftcore/spec/events.py:emit": "an event's fields differ by event",
     "ftcore/metrics/writer.py:record_event": "as emit",
+    "ftcore/model/full_precision.py:forward": "a module's forward takes whatever its model hands it",
     "ftcore/attention.py:segment_attention": "transformers hands an attention function whatever its model's layer has",
 }
 """Function of the product -> why its signature ends in `**something`."""
