@@ -38,7 +38,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["exprot", "RUN"], "did you mean `ftlaunch export`?"),
-        (["setup"], "there are launch, validate, "),
+        (["setup"], "there are init, launch, validate, "),
         (["my.yaml"], "write `ftlaunch --spec my.yaml`"),
         (["--zero", "4"], "4 is not in the range"),
         (["--frobnicate"], "No such option"),
@@ -87,7 +87,7 @@ def test_validate_as_json(tmp_path: Path) -> None:
     wrong, right = json.loads(ended.stdout)
     assert ended.returncode == 2 and ended.stderr == ""
     assert wrong["file"] == "a.yaml" and not wrong["ok"] and wrong["problems"][0]["line"] == 3
-    assert right == {"file": "b.yaml", "ok": True, "problems": []}
+    assert right == {"file": "b.yaml", "ok": True, "problems": [], "warnings": []}
     assert ftlaunch(tmp_path, "validate", "--json", "b.yaml").returncode == 0
 
 

@@ -1,0 +1,1 @@
+"""What `ftlaunch init` finds on this machine, asks, and writes."""
