@@ -197,7 +197,7 @@ def _says(config: Config, bias: bool | str, recipe: Recipe) -> bool:
 
 
 def _mixture(config: Config, recipe: Recipe, layers: int, intermediate: int) -> Mixture:
-    count = config.size(recipe.experts_key, default=recipe.experts, least=0) if recipe.experts_key else 0
+    count = config.size(recipe.experts_key, "num_local_experts", "num_experts", default=recipe.experts, least=0) if recipe.experts_key else 0
     if not count:
         return Mixture(layers=(), count=0, per_token=0, width=0, shared=0)
     step, without = config.size("decoder_sparse_step", default=1), config.numbers("mlp_only_layers")

@@ -1,0 +1,137 @@
+"""Activations and logits: what a forward pass leaves in memory for the backward pass, and the highest point of the backward pass itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.activation_layers import FLOAT32, Compute, LayerBytes, layer_bytes, norm_bytes
+from launcher.memory.activation_row import Row, largest_row
+from launcher.memory.items import Item
+from launcher.memory.recomputed import recomputed_layers
+from launcher.memory.shape import ModelShape
+
+SOURCE = "launcher/memory/activation_layers.py, held to saved tensors by tests/unit/test_activations.py"
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "bf16_autocast": 4}
+"""train.precision -> bytes of a number in the residual stream."""
+ROTATED = {"phi": 0.5, "gpt_neox": 0.25}
+"""Share of a head that is rotated by position, where it is not all of it."""
+BLOCK_BYTES = {True: 4 * 2**20, False: 256 * 2**20}
+"""On the host or not -> fp32 bytes of a block of rows of the loss (ftcore/cross_entropy.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """The bytes of one micro-step on one rank."""
+
+    layers: tuple[LayerBytes, ...]
+    """Of every decoder layer, if it were kept."""
+    recomputed: tuple[int, ...]
+    input_bytes: int
+    """Of one layer's input, which a layer that is recomputed holds."""
+    outside: int
+    """Held outside of the layers: rotary tables, the last norm, the head's input."""
+    weight_copies: int
+    """16-bit copies of fp32 weights under bf16_autocast, held until the backward pass has used them."""
+    logits: int
+    loss_block: int
+    """Beside the logits while the loss is computed."""
+    head_gradients: int
+    """Gradients of the head's input and, where it is trained, of its matrix, beside the logits."""
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the layers that are not recomputed."""
+        return sum(layer.total for number, layer in enumerate(self.layers) if number not in self.recomputed)
+
+    @property
+    def inputs(self) -> int:
+        """Bytes of the inputs of the layers that are."""
+        return len(self.recomputed) * self.input_bytes
+
+    @property
+    def held(self) -> int:
+        """Bytes after the forward pass, without the logits."""
+        return self.kept + self.inputs + self.outside + self.weight_copies
+
+    def held_below(self, layer: int) -> int:
+        """Bytes still held when the backward pass reaches `layer`: everything of this layer and those before it."""
+        kept = sum(self.layers[number].total for number in range(layer + 1) if number not in self.recomputed)
+        return kept + sum(number <= layer for number in self.recomputed) * self.input_bytes
+
+    def live(self, layer: int) -> int:
+        """Bytes that recomputing `layer` brings back."""
+        return self.layers[layer].total - self.layers[layer].shared_input
+
+
+def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> Activations:
+    """What `row` takes; None: the largest row that the spec allows, all of it supervised."""
+    spec, row = resolved.spec, row or largest_row(resolved)
+    compute = Compute(b=BYTES[spec.train.precision], autocast=spec.train.precision == "bf16_autocast", method=spec.method)
+    recomputed = tuple(recomputed_layers(spec.train.gradient_checkpointing, shape.layers))
+    product = 2 if compute.autocast else compute.b
+    logits = row.supervised * shape.vocab * product
+    gradient = product * shape.hidden * row.supervised + (compute.b * shape.hidden * shape.vocab if compute.full else 0)
+    blocks = 1 if product == FLOAT32 else 2
+    return Activations(
+        layers=tuple(layer_bytes(shape, row, compute, layer) for layer in range(shape.layers)),
+        recomputed=recomputed,
+        input_bytes=compute.b * shape.hidden * row.tokens,
+        outside=_outside(shape, compute, row),
+        weight_copies=_weight_copies(shape, compute),
+        logits=logits,
+        loss_block=blocks * min(BLOCK_BYTES[row.on_cpu], row.supervised * shape.vocab * FLOAT32),
+        head_gradients=gradient,
+    )
+
+
+def activation_items(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> list[Item]:
+    """The items of a forward pass and of the worst moment of the backward pass after it; those of no bytes are left out."""
+    row = row or largest_row(resolved)
+    found = count_activations(resolved, shape, row)
+    rule, recomputed = resolved.spec.train.gradient_checkpointing, len(found.recomputed)
+    extra, moment = backward_extra(found)
+    kept = shape.layers - recomputed
+    each = f"{row.tokens:,} tokens, {resolved.spec.train.precision}"
+    lines = [
+        ("activations of layers", "activations", found.kept, f"{kept} of {shape.layers} layers kept × {_largest(found):,} bytes ({each})"),
+        ("inputs of recomputed layers", "activations", found.inputs, f"{recomputed} layers ({rule}) × {found.input_bytes:,} bytes"),
+        ("activations outside of layers", "activations", found.outside, f"rotary tables, last norm, input of the head ({each})"),
+        ("16-bit copies of weights", "activations", found.weight_copies, "2 bytes × weights of linear layers, cast for bf16_autocast"),
+        ("logits", "logits", found.logits, f"{row.supervised:,} supervised positions × {shape.vocab:,} words; their gradient takes the same memory"),
+        ("backward pass at its worst", "activations", extra, moment),
+    ]
+    return [
+        Item(name=name, group=group, bytes=size, formula=formula, source=SOURCE, phases=("backward",)) for name, group, size, formula in lines if size
+    ]
+
+
+def backward_extra(found: Activations) -> tuple[int, str]:
+    """Bytes by which the worst moment from the loss on to the last layer's gradient exceeds what the forward pass left, and which moment that is."""
+    start = found.held + found.logits
+    moments = [(found.loss_block, "the loss, a block of positions at a time"), (found.head_gradients, "gradients of the head and of its input")]
+    for layer in found.recomputed:
+        now = found.held_below(layer) + found.live(layer) + found.outside + found.weight_copies
+        moments.append((now - start, f"layer {layer} computed again"))
+    return max(moments, key=lambda each: each[0])
+
+
+def _largest(found: Activations) -> int:
+    return max(layer.total for layer in found.layers)
+
+
+def _outside(shape: ModelShape, compute: Compute, row: Row) -> int:
+    tables = 0.0 if shape.family == "gpt2" else 2 * shape.head_dim * ROTATED.get(shape.family, 1.0) * compute.b
+    if shape.family.startswith("gemma3") and shape.layers >= 6:
+        # One pair for layers that see all, each sixth, and one for layers that see a window.
+        tables *= 2
+    dropout = shape.hidden * (compute.b if row.on_cpu else 1) if shape.family == "gpt2" and compute.full else 0
+    head = (2 if compute.autocast else compute.b) * shape.hidden * row.supervised if compute.full else 0
+    return round(row.tokens * (tables + norm_bytes(shape, compute, shape.hidden) + dropout) + head)
+
+
+def _weight_copies(shape: ModelShape, compute: Compute) -> int:
+    if not compute.autocast:
+        return 0
+    head = shape.vocab * shape.hidden
+    return 2 * (head + sum(tensor.total for tensor in shape.tensors if tensor.kind in ("attention", "mlp", "router", "expert")))
