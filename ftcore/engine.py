@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +45,23 @@ class StepOutcome:
 class Engine:
     """A DeepSpeed engine that is told the weight of each micro-step's loss and when the update ends."""
 
-    def __init__(self, model: torch.nn.Module, groups: Sequence[dict[str, Any]], ds_config: Path, ranks: Ranks, *, coalesce: bool = False) -> None:
-        """`coalesce` reduces the gradients of an update once instead of once a micro-step (stages 2 and 3)."""
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        groups: Sequence[dict[str, Any]],
+        ds_config: Path,
+        ranks: Ranks,
+        *,
+        coalesce: bool = False,
+        optimizer: Callable[[list[dict[str, Any]]], torch.optim.Optimizer] | None = None,
+    ) -> None:
+        """`coalesce` reduces the gradients of an update once instead of once a micro-step (stages 2 and 3).
+
+        `optimizer` makes the optimizer over the groups; None: `ds_config` names it.
+        """
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._settings = {names[id(parameter)]: {key: group[key] for key in group if key != "params"} for group in groups for parameter in group["params"]}
-        self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=list(groups), config=str(ds_config))
+        self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=list(groups), config=str(ds_config), optimizer=optimizer)
         if getattr(getattr(self.optimizer, "loss_scaler", None), "dynamic", False):
             # At the lowest scale DeepSpeed would raise in the middle of its step (runtime/fp16/loss_scaler.py); `train.on_nonfinite` decides instead.
             self.optimizer.loss_scaler.raise_error_at_min_scale = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ftcore.coded_moments import BLOCK, coded_fields, fresh_state, is_coded
 from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
 from ftcore.spec.errors import CheckpointError
@@ -68,6 +69,12 @@ def optimizer_state(engine: Engine, owned: OwnedSlice) -> dict[str, torch.Tensor
     return {key: value for key, value in state.items() if value is not None}
 
 
+def state_of(engine: Engine, owned: OwnedSlice) -> dict[str, torch.Tensor | float]:
+    """The same, as the optimizer will find it: to be written to."""
+    state: dict[str, torch.Tensor | float] = _base_optimizer(engine).state[owned.flat]
+    return state
+
+
 @dataclass(frozen=True, slots=True)
 class SliceState:
     """What is stored of one slice: views of live tensors by field (`master` and the moments), and the optimizer's scalars."""
@@ -76,6 +83,10 @@ class SliceState:
     fields: dict[str, torch.Tensor]
     scalars: dict[str, float | int]
     """A float where the optimizer holds a tensor of one element, an int where it holds Python's own."""
+    whole: dict[str, torch.Tensor]
+    """State of the parameter that has no element for each of its own (Adafactor's sums of rows and columns); with the slice that holds its first element."""
+    phase: int | None = None
+    """Where in a block of codes the slice begins; None: its moments are no codes (ftcore.coded_moments)."""
 
 
 def slice_states(engine: Engine) -> list[SliceState]:
@@ -84,36 +95,42 @@ def slice_states(engine: Engine) -> list[SliceState]:
 
 
 def _slice_state(engine: Engine, owned: OwnedSlice) -> SliceState:
-    fields, scalars = {MASTER: owned.view(owned.flat)}, {}
-    for key, value in optimizer_state(engine, owned).items():
+    fields: dict[str, torch.Tensor] = {MASTER: owned.view(owned.flat)}
+    scalars: dict[str, float | int] = {}
+    whole: dict[str, torch.Tensor] = {}
+    state = optimizer_state(engine, owned)
+    if is_coded(state):
+        fields |= coded_fields(state, owned.offset, owned.numel)
+        return SliceState(owned, fields, {"step": state["step"]}, whole, owned.offset % BLOCK)
+    for key, value in state.items():
         if not torch.is_tensor(value):
             scalars[key] = value
         elif value.dim() == 0:
             scalars[key] = float(value)
-        elif value.numel() == owned.flat.numel() and value.dtype in FLOATING:
+        elif value.shape == owned.flat.shape and value.dtype in FLOATING:
             fields[key] = owned.view(value)
+        elif engine.stage == 0 and value.dtype in FLOATING:
+            if owned.start == 0:
+                whole[key] = value.detach()
         else:
             raise CheckpointError(
                 f"the optimizer's {key} of {owned.name} holds {value.numel()} elements of type {value.dtype} for {owned.flat.numel()} parameters: "
-                "state in blocks or codes can't be cut into slices",
+                "such state can't be cut into slices",
                 where="optimizer",
                 fix="use optimizer.type adamw or sgd",
             )
-    return SliceState(owned, fields, scalars)
+    return SliceState(owned, fields, scalars, whole)
 
 
 def require_carriable(engine: Engine) -> None:
     """Raises CheckpointError, before anything is trained, when the engine's state can't be stored free of world size and stage."""
     optimizer, problems = engine.optimizer, []
-    base = _base_optimizer(engine)
-    if getattr(getattr(base, "args", None), "optim_bits", 32) < 16:
-        problems.append(f"{type(base).__name__} holds its moments in {base.args.optim_bits} bits, in blocks that can't be cut into slices")
     if getattr(optimizer, "swap_optimizer", False):
         problems.append("the optimizer's state lies on NVMe, where slices of it can't be read")
     if getattr(optimizer, "round_robin_gradients", False):
         problems.append("round_robin_gradients deals parameters out in another order than the one slices are found by")
     if problems:
-        raise CheckpointError("; ".join(problems), where="optimizer", fix="use optimizer.type adamw or sgd, and offload_optimizer none or cpu")
+        raise CheckpointError("; ".join(problems), where="optimizer", fix="use offload_optimizer none or cpu, and leave round_robin_gradients out")
 
 
 def loss_scale_state(engine: Engine) -> dict[str, float]:
@@ -139,6 +156,14 @@ def prepare_state(engine: Engine, owned: OwnedSlice, moments: list[str], scalars
     for key, value in scalars.items():
         # A fused optimizer keeps its step count where its parameters are; an int is one that the optimizer counts in Python.
         state[key] = value if isinstance(value, int) else torch.tensor(value, dtype=torch.float32, device=owned.flat.device)
+
+
+def prepare_codes(engine: Engine, owned: OwnedSlice) -> dict[str, torch.Tensor | float]:
+    """A fresh optimizer's state with codes for the tensor that `owned` lies in, to be filled; the one that is there after the first call for it."""
+    state = _base_optimizer(engine).state[owned.flat]
+    if not is_coded(state):
+        state.update(fresh_state(owned.flat.numel(), owned.flat.device))
+    return state
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ from ftcore.engine_state import require_carriable
 from ftcore.metrics.writer import record_event
 from ftcore.model.build import build_model
 from ftcore.model.groups import parameter_groups
+from ftcore.optimizers import optimizer_maker
 from ftcore.process import run_dir_argument, run_main
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit, emit_at
@@ -88,7 +89,8 @@ def build_engine(job: Job, ranks: Ranks) -> Engine:
     if zero.stage == 3 and zero.offload_optimizer == zero.offload_param == "none":
         gather_whole_layers(model)
     groups = parameter_groups(model, job.spec)
-    return Engine(model, groups, job.run_dir.ds_config, ranks, coalesce=bool(job.spec.zero.coalesce_grad_reduction))
+    make = optimizer_maker(job.spec.optimizer)
+    return Engine(model, groups, job.run_dir.ds_config, ranks, coalesce=bool(job.spec.zero.coalesce_grad_reduction), optimizer=make)
 
 
 def restore(engine: Engine, job: Job) -> Cursor:

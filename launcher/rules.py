@@ -19,27 +19,16 @@ from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 
 OPTIMIZERS_OF = {
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon"), ("adamw", "adamw_8bit")),
-    "momentum": ("sgd", "muon"),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon"), ("adamw", "adamw_8bit", "muon")),
+    "momentum": ("sgd",),
+    "muon_momentum": ("muon",),
 }
-"""Key of the section optimizer -> the types that read it; the others read all."""
+"""Key of the section optimizer -> the types that read it."""
 SCHEDULES_OF = {
     **dict.fromkeys(("decay_ratio", "decay_steps", "decay_type"), (STABLE,)),
     "min_lr_ratio": ("linear", "cosine", STABLE),
 }
 """Key of the section schedule -> the types that read it; the others read all but constant."""
-REFUSED: dict[str, tuple[object, ...]] = {
-    "optimizer.type": ("adamw_8bit", "adafactor", "muon"),
-}
-"""Key -> values that this version can't work with; (): any but the default."""
-
-
-def _refused(spec: Spec, draft: Draft) -> Findings:
-    for key, values in REFUSED.items():
-        section, _, name = key.partition(".")
-        value = getattr(getattr(spec, section), name)
-        if draft.given(key) and (value in values or not values):
-            yield Problem(what=f"{key}: {value} can't be worked with in this version", where=key, fix="remove it")
 
 
 def _update_size(spec: Spec, draft: Draft) -> Findings:
@@ -137,7 +126,6 @@ RULES = (
     Rule(("data.max_length", "batch.micro_batch_tokens", "batch.tokens_per_update"), _sample_fits),
     Rule(("zero.offload_optimizer", "zero.offload_param", "zero.nvme_path"), _nvme),
     Rule(("optimizer.type",), _optimizer_keys),
-    Rule(tuple(REFUSED), _refused),
     Rule((*(f"schedule.{field.name}" for field in dataclasses.fields(ScheduleSection)), "train.max_steps"), _course),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
     Rule(("data.train", "data.eval", "data.eval_sets"), _columns),

@@ -30,7 +30,7 @@ class Capture:
     entries: list[TensorEntry]
     """Tensors of its state file, in file order."""
     tensors: list[torch.Tensor]
-    """Their values, 1-D, in the same order: views of what the optimizer steps, not copies."""
+    """Their values in the same order: views of what the optimizer steps, not copies."""
     files: dict[str, bytes]
     """Path within the checkpoint -> content."""
 
@@ -38,18 +38,24 @@ class Capture:
 def capture(engine: Engine, cursor: Cursor) -> Capture:
     """This rank's state after `cursor.next_update` updates. Raises CheckpointError for optimizer state that slices can't carry."""
     slices: dict[str, list[int]] = {}
+    whole: dict[str, list[str]] = {}
     scalars: dict[str, dict[str, float | int]] = {}
+    phases: dict[str, int] = {}
     tensors: dict[str, torch.Tensor] = {}
     for state in slice_states(engine):
         name = state.owned.name
         slices[name] = [state.owned.start, state.owned.numel]
-        tensors |= {f"{field}/{name}": value for field, value in state.fields.items()}
+        tensors |= {f"{field}/{name}": value for field, value in (state.fields | state.whole).items()}
+        if state.phase is not None:
+            phases[name] = state.phase
+        if state.whole:
+            whole[name] = sorted(state.whole)
         if state.scalars:
             scalars[name] = state.scalars
     entries = in_file_order(TensorEntry(name=name, dtype=value.dtype, shape=tuple(value.shape)) for name, value in tensors.items())
     folder = layout.rank_path(Path(), engine.ranks.rank)
     files = {
-        str(folder / layout.INDEX): json.dumps({"slices": slices, "scalars": scalars}).encode(),
+        str(folder / layout.INDEX): json.dumps({"slices": slices, "scalars": scalars, "phases": phases, "whole": whole}).encode(),
         str(folder / layout.RNG): capture_rng().encode(),
     }
     if engine.ranks.is_first:

@@ -18,11 +18,22 @@ from ftcore.checkpoint.manifest import FileEntry, damage, read_manifest
 from ftcore.checkpoint.read import StateReader
 from ftcore.checkpoint.retention import best_of
 from ftcore.checkpoint.rng import load_rng
+from ftcore.coded_moments import CodedPiece, fill
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks, gather_objects
 from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
-from ftcore.engine_state import optimizer_state, prepare_state, publish_masters, set_loss_scale_state, slices_to_load, trained_shapes
+from ftcore.engine_state import (
+    OwnedSlice,
+    optimizer_state,
+    prepare_codes,
+    prepare_state,
+    publish_masters,
+    set_loss_scale_state,
+    slices_to_load,
+    state_of,
+    trained_shapes,
+)
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit, emit_at
 from ftcore.spec.sections import Spec
@@ -76,14 +87,11 @@ def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSour
     _check_same_run(engine, found, spec, base)
     cursor = Cursor.from_json((found.path / layout.CURSOR).read_text(encoding="utf-8"))
     reader = StateReader.open(found.path, found.manifest)
-    for owned in slices_to_load(engine):
+    slices = slices_to_load(engine)
+    for owned in slices:
         emit_at("load")
-        owned.view(owned.flat).copy_(reader.read(MASTER, owned.name, owned.start, owned.numel))
-        moments = reader.moments(owned.name)
-        prepare_state(engine, owned, moments, reader.scalars.get(owned.name, {}))
-        state = optimizer_state(engine, owned)
-        for key in moments:
-            owned.view(state[key]).copy_(reader.read(key, owned.name, owned.start, owned.numel))
+        _load_slice(engine, reader, owned)
+    _load_codes(engine, reader, [owned for owned in slices if reader.is_coded(owned.name)])
     publish_masters(engine)
     set_loss_scale_state(engine, found.manifest.loss_scale)
     buffers = load_file(found.path / layout.BUFFERS)
@@ -94,6 +102,28 @@ def load_checkpoint(engine: Engine, found: Found, *, spec: Spec, base: ModelSour
     if note and engine.ranks.is_first:
         tell(note)
     return cursor
+
+
+def _load_slice(engine: Engine, reader: StateReader, owned: OwnedSlice) -> None:
+    name, start, numel = owned.name, owned.start, owned.numel
+    owned.view(owned.flat).copy_(reader.read(MASTER, name, start, numel))
+    moments = reader.moments(name)
+    prepare_state(engine, owned, moments, reader.scalars.get(name, {}))
+    state = optimizer_state(engine, owned)
+    for key in moments:
+        owned.view(state[key]).copy_(reader.read(key, name, start, numel))
+    for key in reader.whole.get(name, []):
+        state_of(engine, owned)[key] = reader.read_whole(key, name).to(owned.flat.device)
+
+
+def _load_codes(engine: Engine, reader: StateReader, slices: list[OwnedSlice]) -> None:
+    """Moments in codes, a tensor of the optimizer after the other: a block may take in several slices."""
+    pieces: dict[int, list[CodedPiece]] = {}
+    for owned in slices:
+        emit_at("load")
+        pieces.setdefault(id(owned.flat), []).extend(reader.coded_pieces(owned.name, owned.start, owned.numel, offset=owned.offset))
+    for flat, owned in {id(owned.flat): owned for owned in slices}.items():
+        fill(prepare_codes(engine, owned), pieces[flat])
 
 
 def _check_same_run(engine: Engine, found: Found, spec: Spec, base: ModelSource) -> None:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from ftcore.checkpoint import layout
 from ftcore.checkpoint.manifest import Manifest
+from ftcore.coded_moments import BLOCK, SCALES, CodedPiece, blocks_of
 from ftcore.engine_fields import MASTER
 from ftcore.spec.errors import CheckpointError
 
@@ -21,6 +22,8 @@ class _Piece:
     rank: int
     start: int
     numel: int
+    phase: int | None
+    """Where in a block of codes it begins; None: its moments are no codes."""
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class StateReader:
     manifest: Manifest
     scalars: dict[str, dict[str, float]] = field(default_factory=dict)
     """Parameter -> the optimizer's scalars (AdamW's step)."""
+    whole: dict[str, list[str]] = field(default_factory=dict)
+    """Parameter -> fields that are stored whole, in shapes of their own (Adafactor's sums of rows and columns)."""
     _pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     _files: dict[int, Any] = field(default_factory=dict)
     _fields: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -48,14 +53,44 @@ class StateReader:
                 raise CheckpointError(f"rank {rank}'s state can't be read: {error}", where=str(folder), fix="resume from an older checkpoint") from error
             reader._fields[rank] = frozenset(reader._files[rank].keys())
             for name, (start, numel) in index["slices"].items():
-                reader._pieces.setdefault(name, []).append(_Piece(rank, start, numel))
+                reader._pieces.setdefault(name, []).append(_Piece(rank, start, numel, index.get("phases", {}).get(name)))
             reader.scalars.update(index["scalars"])
+            reader.whole.update(index.get("whole", {}))
         return reader
 
     def moments(self, name: str) -> list[str]:
-        """Fields stored for the parameter beside its master values (exp_avg, …)."""
+        """Fields stored for each element of the parameter beside its master values (exp_avg, …); none where its moments are codes."""
+        if self.is_coded(name):
+            return []
         rank = self._pieces[name][0].rank
-        return sorted(key.split("/", 1)[0] for key in self._fields[rank] if key.split("/", 1)[1] == name and not key.startswith(f"{MASTER}/"))
+        stored = {key.split("/", 1)[0] for key in self._fields[rank] if key.split("/", 1)[1] == name}
+        return sorted(stored - {MASTER, *self.whole.get(name, [])})
+
+    def is_coded(self, name: str) -> bool:
+        """Whether the parameter's moments are stored as codes."""
+        return self._pieces[name][0].phase is not None
+
+    def read_whole(self, field_name: str, name: str) -> torch.Tensor:
+        """A field that is stored whole, in its shape, on the CPU."""
+        key = f"{field_name}/{name}"
+        rank = next(rank for rank, keys in self._fields.items() if key in keys)
+        tensor: torch.Tensor = self._files[rank].get_tensor(key)
+        return tensor
+
+    def coded_pieces(self, name: str, start: int, numel: int, *, offset: int) -> list[CodedPiece]:
+        """The coded moments of elements [start, start + numel), for a flat tensor in which the first lies at `offset`."""
+        pieces = []
+        for piece in self._pieces[name]:
+            begin, end = max(start, piece.start), min(start + numel, piece.start + piece.numel)
+            if begin >= end or piece.phase is None:
+                continue
+            from_block = piece.phase + begin - piece.start
+            blocks, fields = blocks_of(from_block, end - begin), {}
+            for codes, scales in SCALES.items():
+                fields[codes] = self._files[piece.rank].get_slice(f"{codes}/{name}")[begin - piece.start : end - piece.start]
+                fields[scales] = self._files[piece.rank].get_slice(f"{scales}/{name}")[blocks]
+            pieces.append(CodedPiece(offset=offset + begin - start, phase=from_block % BLOCK, fields=fields))
+        return pieces
 
     def read(self, field_name: str, name: str, start: int, numel: int) -> torch.Tensor:
         """Elements [start, start + numel) of one field of a parameter, 1-D on the CPU, in the type it was saved in (fp32).

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from ftcore.checkpoint.layout import newest_first
+from ftcore.coded_moments import BLOCK
 from ftcore.dist import gather_objects
 from ftcore.engine import Engine
-from ftcore.engine_state import owned_slices
+from ftcore.engine_state import owned_slices, trained_shapes
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.sections import Spec
+from ftcore.spec.sections import OptimizerSection, Spec
 
 SMALL_FILES_BYTES = 2**20
 """Manifest, indexes, cursor and random states of a checkpoint, about."""
@@ -21,10 +23,22 @@ MIB, GIB = 2**20, 2**30
 
 def checkpoint_bytes(engine: Engine, spec: Spec) -> int:
     """Bytes of one checkpoint over all ranks: masters and moments as the slices hold them (12 a trained parameter with AdamW), and buffers."""
-    fields = 1 + {"adamw": 2}.get(spec.optimizer.type, int(spec.optimizer.momentum != 0))
-    mine = sum(owned.numel * owned.flat.element_size() * fields for owned in owned_slices(engine))
+    shapes, settings = trained_shapes(engine), dict(engine.named_groups())
+    of_state = {name: state_bytes(shape, spec.optimizer, is_hidden=bool(settings[name].get("is_hidden"))) for name, shape in shapes.items()}
+    mine = sum(owned.numel * (owned.flat.element_size() + of_state[owned.name]) for owned in owned_slices(engine))
     buffers = sum(buffer.numel() * buffer.element_size() for buffer in engine.module.buffers())
-    return sum(gather_objects(mine, engine.ranks)) + buffers + SMALL_FILES_BYTES
+    return math.ceil(sum(gather_objects(mine, engine.ranks))) + buffers + SMALL_FILES_BYTES
+
+
+def state_bytes(shape: tuple[int, ...], optimizer: OptimizerSection, *, is_hidden: bool) -> float:
+    """Bytes of optimizer state for each element of a parameter, its master not counted."""
+    if optimizer.type == "sgd":
+        return 4.0 * (optimizer.momentum != 0)
+    if optimizer.type == "adafactor":
+        return 4.0 if len(shape) < 2 else 4 / shape[-1] + 4 / shape[-2]
+    if is_hidden:
+        return 4.0 if optimizer.type == "muon" else 2 * (1 + 4 / BLOCK)
+    return 8.0
 
 
 def require_room(engine: Engine, checkpoints: Path, spec: Spec) -> str:

@@ -17,8 +17,11 @@ TorchGroup = dict[str, Any]
 
 - "lr_scale": this group's highest learning rate / optimizer.learning_rate,
 - "name": torch groups of one name are clipped together, by the norm over all of their parameters,
-- "max_grad_norm": to which that norm is clipped; 0 never clips.
+- "max_grad_norm": to which that norm is clipped; 0 never clips,
+- "is_hidden": its parameters are matrices between a model's first and last layer, which muon and adamw_8bit step otherwise than the rest.
 """
+BY_POSITION = ("adamw_8bit", "muon")
+"""Types of optimizer that look at where a parameter stands in the model."""
 COMMON = "default"
 """Name of the groups that are clipped by the norm over everything that has no limit of its own."""
 WHERE = "optimizer.parameter_groups"
@@ -32,6 +35,7 @@ class _Rule:
     lr_scale: float
     weight_decay: float
     max_grad_norm: float
+    is_hidden: bool
 
 
 def freeze_matching(model: torch.nn.Module, optimizer: OptimizerSection) -> None:
@@ -69,25 +73,46 @@ def parameter_groups(model: torch.nn.Module, spec: Spec) -> list[TorchGroup]:
     Matrices get the weight decay of optimizer, biases and norms none, unless their pattern says what all of its parameters get.
     """
     adapters = tuple(spec.method.adapters)
+    ends = first_and_last(model) if spec.optimizer.type in BY_POSITION else frozenset()
     groups: dict[_Rule, list[torch.nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            rule = _rule_of(name, parameter, spec, adapter_of(name, adapters))
+            is_hidden = spec.optimizer.type in BY_POSITION and _dimensions(parameter) > 1 and id(parameter) not in ends
+            rule = _rule_of(name, parameter, spec, adapter=adapter_of(name, adapters), is_hidden=is_hidden)
             groups.setdefault(rule, []).append(parameter)
     return [
-        {"params": parameters, "weight_decay": rule.weight_decay, "lr_scale": rule.lr_scale, "name": rule.name, "max_grad_norm": rule.max_grad_norm}
+        {
+            "params": parameters,
+            "weight_decay": rule.weight_decay,
+            "lr_scale": rule.lr_scale,
+            "name": rule.name,
+            "max_grad_norm": rule.max_grad_norm,
+            "is_hidden": rule.is_hidden,
+        }
         for rule, parameters in groups.items()
     ]
 
 
-def _rule_of(name: str, parameter: torch.nn.Parameter, spec: Spec, adapter: str) -> _Rule:
+def first_and_last(model: torch.nn.Module) -> frozenset[int]:
+    """Ids of the parameters of embeddings and of the output head, and of adapters of them."""
+    modules = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    modules += [head] if head is not None else []
+    adapted = [parameter for name, parameter in model.named_parameters() if ".lora_embedding_" in name]
+    return frozenset(id(parameter) for parameter in (*adapted, *(each for module in modules for each in module.parameters())))
+
+
+def _dimensions(parameter: torch.nn.Parameter) -> int:
+    # A parameter that ZeRO-3 has partitioned hides its shape.
+    return len(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _rule_of(name: str, parameter: torch.nn.Parameter, spec: Spec, *, adapter: str, is_hidden: bool) -> _Rule:
     """An adapter beside others is clipped by its own norm, as it would be alone."""
     optimizer = spec.optimizer
     index = _first_match(name, optimizer)
     group = None if index is None else optimizer.parameter_groups[index]
-    # A parameter that ZeRO-3 has partitioned hides its shape.
-    dimensions = len(getattr(parameter, "ds_shape", parameter.shape))
-    decay = optimizer.weight_decay if dimensions > 1 else 0.0
+    decay = optimizer.weight_decay if _dimensions(parameter) > 1 else 0.0
     rate = spec.method.adapters[adapter].learning_rate if adapter else None
     clip, own = optimizer.max_grad_norm, COMMON
     if group is not None:
@@ -96,7 +121,7 @@ def _rule_of(name: str, parameter: torch.nn.Parameter, spec: Spec, adapter: str)
         if group.max_grad_norm is not None:
             clip, own = group.max_grad_norm, group.pattern
     scale = 1.0 if rate is None else rate / optimizer.learning_rate
-    return _Rule(name=f"{adapter}/{own}" if adapter else own, lr_scale=scale, weight_decay=decay, max_grad_norm=clip)
+    return _Rule(name=f"{adapter}/{own}" if adapter else own, lr_scale=scale, weight_decay=decay, max_grad_norm=clip, is_hidden=is_hidden)
 
 
 def _first_match(name: str, optimizer: OptimizerSection) -> int | None:

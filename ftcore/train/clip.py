@@ -12,11 +12,11 @@ from ftcore.train.step import ClipGroups
 def clip_groups(engine: Engine, spec: Spec) -> ClipGroups | None:
     """The groups of the optimizer by their `name`, each with its `max_grad_norm`; None where DeepSpeed clips the global norm.
 
-    That is so unless a parameter group has a limit of its own, or several adapters are each trained as if alone:
-    launcher.ds_config writes gradient_clipping accordingly.
+    That is so unless a parameter group has a limit of its own, several adapters are each trained as if alone, or the step is not along
+    the gradient (muon): launcher.ds_config writes gradient_clipping accordingly.
     """
     limits = {group.max_grad_norm for group in spec.optimizer.parameter_groups}
-    if limits <= {None} and not spec.method.adapters:
+    if limits <= {None} and not spec.method.adapters and spec.optimizer.type != "muon":
         return None
     numbers: dict[str, int] = {}
     by_number: list[float] = []

@@ -200,6 +200,7 @@ class Trainer:
             learning_rate=spec.optimizer.learning_rate * factor,
             adapters=self._adapters,
             clip_groups=self._clip_groups,
+            muon_momentum=spec.optimizer.muon_momentum if spec.optimizer.type == "muon" else None,
             check_count=window.update == self._first_update,
         )
 

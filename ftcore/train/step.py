@@ -5,6 +5,7 @@ Nothing here waits for the device or talks to other ranks but the engine itself 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from ftcore.batch.collate import MicroBatch
 from ftcore.dist import sum_over_ranks
 from ftcore.engine import Engine, StepOutcome
 from ftcore.engine_grads import forget_gradients, group_norms, scale_gradients_
+from ftcore.engine_muon import orthogonalise_gradients_, refuse_step_
 from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
 from ftcore.spec.events import emit_at
@@ -45,6 +47,8 @@ class Update:
     """Adapters that are each trained on every micro-step; empty: the model as it is."""
     clip_groups: ClipGroups | None = None
     """Norms clipped apart; None: DeepSpeed clips the global norm."""
+    muon_momentum: float | None = None
+    """Of the optimizer muon, which always has clip groups; None: another steps along the gradient."""
     check_count: bool = False
     """Prove that the ranks together hold the labels that the plan counted."""
 
@@ -100,6 +104,8 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *,
     engine.end_backwards()
     before_step()
     norms = _clip_by_group(engine, update.clip_groups) if update.clip_groups is not None else []
+    if update.muon_momentum is not None:
+        orthogonalise_gradients_(engine, update.muon_momentum) if all(map(math.isfinite, norms)) else refuse_step_(engine)
     outcome = engine.step(update.learning_rate)
     _charge(seconds, "step", clock)
     return UpdateResult(outcome, torch.stack(losses).view(len(batches), -1), norms, seconds)

@@ -16,7 +16,7 @@ from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine import Engine
 from ftcore.engine_fields import MASTER
-from ftcore.engine_state import optimizer_state, owned_slices
+from ftcore.engine_state import slice_states
 from ftcore.run import build_engine, restore
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
@@ -88,13 +88,11 @@ def _train_one(folder: Path, spec: Spec, source: ModelSource, samples: str, rank
 
 
 def whole_state(engine: Engine) -> dict[str, torch.Tensor]:
-    """`field/parameter` -> fp32 master and moments, flattened, assembled from all ranks' slices, on every rank."""
+    """`field/parameter` -> fp32 master and moments, flattened, assembled from all ranks' slices, on every rank. Of 8-bit moments codes and scales."""
     mine: dict[str, tuple[int, torch.Tensor]] = {}
-    for owned in owned_slices(engine):
-        mine[f"{MASTER}/{owned.name}"] = (owned.start, owned.view(owned.flat).clone())
-        for key, value in optimizer_state(engine, owned).items():
-            if torch.is_tensor(value) and value.numel() == owned.flat.numel() and value.dim():
-                mine[f"{key}/{owned.name}"] = (owned.start, owned.view(value).clone())
+    for state in slice_states(engine):
+        mine |= {f"{key}/{state.owned.name}": (state.owned.start, value.clone()) for key, value in state.fields.items()}
+        mine |= {f"{key}/{state.owned.name}": (0, value.clone()) for key, value in state.whole.items()}
     whole: dict[str, dict[int, torch.Tensor]] = {}
     for held in dist.gather_objects(mine, engine.ranks):
         for name, (start, values) in held.items():

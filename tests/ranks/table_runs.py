@@ -20,6 +20,7 @@ from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
 from ftcore.engine_fields import MASTER
 from ftcore.model.groups import parameter_groups
+from ftcore.optimizers import optimizer_maker
 from ftcore.spec.errors import TrainingError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
@@ -139,7 +140,7 @@ def table_engine(run: Path, case: TableCase, ranks: Ranks) -> Engine:
     dist.barrier()
     model = TokenTable([1.0] * len(case.x), root=case.root)
     model.x.data = torch.tensor(case.x).unsqueeze(1)
-    return Engine(model, parameter_groups(model, case.spec), RunDir(run).ds_config, ranks)
+    return Engine(model, parameter_groups(model, case.spec), RunDir(run).ds_config, ranks, optimizer=optimizer_maker(case.spec.optimizer))
 
 
 def _train_table(run: Path, case: TableCase, ranks: Ranks) -> TableOutcome:
