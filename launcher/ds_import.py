@@ -94,7 +94,7 @@ class _Import:
         self._drop_of_fp16(precision or (decided.value if decided else PRECISION))
         size_given = any(self._given(key) is not None for key in ("batch.global_batch_size", "batch.tokens_per_update"))
         yield from (statement for statement in (decided, batch_statement(found, world_size, size_given=size_given)) if statement)
-        yield from optimizer_statements(found)
+        yield from optimizer_statements(found, self._given("optimizer.type"))
         yield from schedule_statements(found, self._given("train.max_steps"))
         yield from self._nvme_paths()
 

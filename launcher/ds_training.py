@@ -77,9 +77,9 @@ def batch_statement(found: Sorted, world_size: int | None, *, size_given: bool) 
     return None
 
 
-def optimizer_statements(found: Sorted) -> Iterator[Statement]:
-    """The section optimizer. An optimizer that is not offered is a problem, and its parameters are then not looked at."""
-    name = found.said.get(TYPE)
+def optimizer_statements(found: Sorted, given: str | None) -> Iterator[Statement]:
+    """The section optimizer; `given` is the type in the spec. An optimizer that is not offered is a problem, and its parameters are then not looked at."""
+    name, kind = found.said.get(TYPE), given
     if name is not None:
         kind = OPTIMIZERS.get(str(name).lower(), "")
         offered = load_schema(SPEC_SCHEMA)["properties"]["optimizer"]["properties"]["type"]["enum"]
@@ -93,7 +93,7 @@ def optimizer_statements(found: Sorted) -> Iterator[Statement]:
     for theirs, ours in _PARAMS.items():
         path = ("optimizer", "params", theirs)
         if path in found.said and not (theirs == "lr" and ("scheduler", "params", "warmup_max_lr") in found.said):
-            yield Statement(f"optimizer.{ours}", found.said[path], path)
+            yield Statement("optimizer.muon_momentum" if (kind, ours) == ("muon", "momentum") else f"optimizer.{ours}", found.said[path], path)
     path = ("optimizer", "params", "betas")
     if path in found.said:
         betas = found.said[path]
@@ -101,9 +101,6 @@ def optimizer_statements(found: Sorted) -> Iterator[Statement]:
             found.refuse(path, f"two numbers expected, got {len(betas)}", "write [0.9, 0.999]")
         else:
             yield from (Statement(f"optimizer.adam_beta{position}", beta, path) for position, beta in enumerate(betas, start=1))
-    for name in ("muon_lr", "adam_lr", "ns_method", "ns_steps"):
-        if ("optimizer", "params", name) in found.said:
-            found.remark(("optimizer", "params", name), "ignored: Muon is made from the section optimizer of the spec")
 
 
 def schedule_statements(found: Sorted, max_steps: int | None) -> Iterator[Statement]:

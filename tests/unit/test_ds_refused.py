@@ -57,6 +57,8 @@ SILENT_OR_LATE: list[tuple[str, str, str]] = [
     ('{"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}}', "optimizer.params.adam_w_mode", "only AdamW"),
     ('{"optimizer": {"params": {"betas": [0.9]}}}', "optimizer.params.betas", "two numbers expected, got 1"),
     ('{"optimizer": {"params": {"max_grad_norm": 1.0}}}', "optimizer.params.max_grad_norm", "use gradient_clipping"),
+    ('{"optimizer": {"type": "Muon", "params": {"muon_lr": 0.02}}}', "optimizer.params.muon_lr", "one learning rate is for all parameters"),
+    ('{"optimizer": {"type": "Muon", "params": {"ns_steps": 6}}}', "optimizer.params.ns_steps", "five Newton-Schulz steps"),
     ('{"scheduler": {"type": "OneCycle"}}', "scheduler.type", "use one of WarmupLR, WarmupDecayLR, WarmupCosineLR"),
     ('{"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-6}}}', "scheduler.params.warmup_min_lr", "rises from 0"),
     ('{"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}}', "scheduler.params.cos_min_ratio", "WarmupLR has no cos_min_ratio"),
