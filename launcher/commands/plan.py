@@ -64,15 +64,20 @@ command = PlanCommand(
 def run(given: PlanOptions) -> None:
     """Prints the plan. Raises the FtError of a wrong spec; exits with status 7 when the run can't fit and nothing else was asked."""
     from ftcore.spec.errors import DoesNotFitError
+    from launcher.memory.capacity import capacity_of
+    from launcher.memory.config_file import find_config
     from launcher.memory.plan import make_plan
     from launcher.memory.plan_facts import plan_facts
+    from launcher.memory.shape import read_shape
     from launcher.memory.table import render_plan
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS
 
     options = _options(given)
     resolution = read_and_resolve(options)
-    plan = make_plan(resolution.resolved, resolution.origin, gpu=given.gpu, folder=Path.cwd() / RUNS)
+    resolved = resolution.resolved
+    capacity = capacity_of(resolved, gpu=given.gpu, folder=Path.cwd() / RUNS)
+    plan = make_plan(resolved, resolution.origin, read_shape(find_config(resolved.spec.model)), capacity)
     facts: dict[str, Any] = plan_facts(plan) if given.as_json else {}
     text = render_plan(plan) if not (given.as_json or given.recommend) else ""
     if given.recommend:

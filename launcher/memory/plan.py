@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ftcore.spec.errors import FtError
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.compatibility import Verdict, verdict
-from launcher.memory.capacity import Capacity, capacity_of
-from launcher.memory.config_file import find_config
+from launcher.memory.capacity import Capacity
 from launcher.memory.cost import Forecast, time_and_cost
 from launcher.memory.fit import Shortage, shortages
 from launcher.memory.items import Ledger
 from launcher.memory.ledger import build_ledger
-from launcher.memory.shape import ModelShape, read_shape
+from launcher.memory.shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +39,8 @@ class Plan:
         return True if self.capacity.device_bytes is not None else None
 
 
-def make_plan(resolved: ResolvedSpec, origin: str, *, gpu: str = "", folder: Path | None = None) -> Plan:
-    """The plan of a run in `folder`, or below it, on accelerators called `gpu` (empty: as the spec says, or what this machine has).
-
-    Raises SpecError for an accelerator or a model whose sizes can't be found.
-    """
-    capacity = capacity_of(resolved, gpu=gpu, folder=folder)
-    shape = read_shape(find_config(resolved.spec.model))
+def make_plan(resolved: ResolvedSpec, origin: str, shape: ModelShape, capacity: Capacity) -> Plan:
+    """The plan of a run on a model of `shape` in the room of `capacity`; `origin` says which spec it is."""
     ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared)
     forecast, reason = _forecast(resolved, shape, ledger, capacity)
     return Plan(

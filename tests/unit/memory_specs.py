@@ -41,13 +41,14 @@ def resolved_of(
     precision: str = "bf16",
     ranks: int = 8,
     hosts: int = 1,
+    micro_batch_tokens: int = 4096,
 ) -> ResolvedSpec:
     """A resolved spec on `hosts` hosts of ranks / hosts slots each."""
     spec = Spec(
         model=ModelSection(model_name_or_path="a-model", dtype=DTYPES[precision]),
         data=DataSection(train=DataSet(path="rows.jsonl")),
         method=method or MethodSection(),
-        batch=BatchSection(global_batch_size=16),
+        batch=BatchSection(global_batch_size=16, micro_batch_tokens=micro_batch_tokens),
         optimizer=optimizer or OptimizerSection(),
         train=TrainSection(precision=precision, num_train_epochs=1.0),
         zero=zero or ZeroSection(coalesce_grad_reduction=False),

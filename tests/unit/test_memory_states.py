@@ -8,9 +8,13 @@ import pytest
 
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import MethodSection, OptimizerSection, ParameterGroup, ZeroSection
+from launcher.memory.activation_layers import LayerBytes
+from launcher.memory.activation_row import largest_row
+from launcher.memory.activations import Activations
 from launcher.memory.items import Item
 from launcher.memory.layout import model_layout
 from launcher.memory.ledger import build_ledger
+from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape, Tensor
 from launcher.memory.states import state_items
 from launcher.memory.step_groups import step_groups
@@ -212,3 +216,30 @@ def test_weights_on_the_host_and_on_nvme() -> None:
     assert cpu.nvme_bytes == 0
     buffers = {item.name: item.bytes for item in nvme.items if item.place == "host"}
     assert buffers["swap buffers"] == 2**30  # 5 of 10^8 numbers, pinned: in a power of two
+
+
+def test_logits_at_supervised_positions_only() -> None:
+    """16,384 positions of 128,256 words in fp32 are 7.83 GiB; a quarter of them supervised takes a quarter."""
+    resolved = resolved_of(precision="fp32", zero=zero(3), micro_batch_tokens=16_384)
+
+    def logits(share: float) -> int:
+        ledger = build_ledger(resolved, llama_8b(), largest_row(resolved, supervised_share=share))
+        return ledger.group_bytes("logits")
+
+    assert logits(1.0) == 16_384 * 128_256 * 4
+    assert logits(1.0) / 2**30 == pytest.approx(7.83, abs=0.005)
+    assert logits(0.25) == logits(1.0) / 4
+
+
+def test_layers_kept_and_recomputed() -> None:
+    """64 layers of 16 MiB, of which 2 MiB are the input: all kept 1,024 MiB; every 8th kept, and one at a time computed again, 256 MiB."""
+    mib = 2**20
+    layers = (LayerBytes(terms={"all": 16.0 * mib}, shared_input=0),) * 64
+
+    def highest(rule: str) -> int:
+        recomputed = tuple(recomputed_layers(rule, 64))
+        found = Activations(layers=layers, recomputed=recomputed, input_bytes=2 * mib, outside=0, weight_copies=0, logits=0, loss_block=0, head_gradients=0)
+        return found.held + (found.live(0) if recomputed else 0)
+
+    assert highest("none") == 1024 * mib
+    assert highest("sqrt") == 256 * mib
