@@ -50,6 +50,8 @@ def _target_names(spec: Spec, draft: Draft) -> Findings:
             if "," in name or " " in name:
                 parts = [part for part in name.replace(",", " ").split() if part]
                 yield Problem(what=f"'{name}' is not one module's name", where=where, fix=f"write a list: [{', '.join(parts)}]")
+            elif name in ("all", "all_linear", "linear"):
+                yield Problem(what=f"no module of a language model is called {name}", where=where, fix="did you mean `all-linear`?")
     targets = spec.method.target_modules
     if not targets:
         yield Problem(what="no module gets an adapter", where="method.target_modules", fix="name some, or use all-linear")

@@ -144,7 +144,8 @@ def _wrong_type(failed: _Failed) -> Problem:
         return Problem(what=f"a {quantity}{whole} expected, got {describe(failed.value)}", fix=f"the forms are {_FORMS[quantity]}")
     kinds = [kind for kind in (failed.limit if isinstance(failed.limit, list) else [failed.limit]) if kind != "null"]
     what = f"{' or '.join(_KINDS[kind] for kind in kinds)} expected, got {describe(failed.value)}"
-    return Problem(what=what, fix=_type_fix(kinds[0], failed.value, failed.path))
+    meant = advise_value(dotted(failed.path), describe(failed.value).removeprefix("boolean ")) if isinstance(failed.value, bool) else ""
+    return Problem(what=what, fix=meant or _type_fix(kinds[0], failed.value, failed.path))
 
 
 def _no_choice(failed: _Failed) -> Problem:

@@ -5,6 +5,14 @@ from __future__ import annotations
 _MICRO_STEPS = "the number of micro-steps follows from batch.micro_batch_tokens (most tokens a rank computes at once)"
 _QUANTISED = "use method.type: qlora, with method.bits 4 or 8 and method.quant_type"
 
+_NOTHING = "=remove it: there is nothing to choose"
+_PREPARED = "=remove it: rows are tokenised once, before any rank starts, and kept in the cache"
+_PACKED = "=samples are packed without padding and never see each other (batch.layout: packed, the default)"
+_COUNTED = "=remove it: every loss is divided by the supervised tokens of the whole update, and they are counted"
+_ANSWERS = "=only the answers are trained on; give a message `weight: 0` to leave it out"
+_SHARDED = "=sharding is DeepSpeed ZeRO's: use zero.stage, and zero.overrides for DeepSpeed's own keys"
+_NEVER = "=ftlaunch has nothing of the kind: remove it"
+
 ALIASES: dict[str, str] = {
     # model
     "model_name": "model.model_name_or_path",
@@ -52,6 +60,7 @@ ALIASES: dict[str, str] = {
     "dataset": "data.train.path",
     "datasets": "data.train.path",
     "dataset_path": "data.train.path",
+    "dataset_dir": "data.train.path",
     "train_file": "data.train.path",
     "train_path": "data.train.path",
     "validation": "data.eval",
@@ -180,46 +189,70 @@ ALIASES: dict[str, str] = {
     "logging_strategy": "logging.logging_steps",
     "log_interval": "logging.logging_steps",
     "report_to": "=numbers go to metrics.jsonl in the run folder",
+    # what is done always, elsewhere or never
+    **dict.fromkeys(("do_train", "strict", "debug", "plot_loss", "disable_tqdm", "overwrite_output_dir", "save_safetensors", "log_level"), _NOTHING),
+    **dict.fromkeys(("remove_unused_columns", "label_names", "no_cuda", "use_cpu", "local_rank", "low_cpu_mem_usage", "skip_memory_metrics"), _NOTHING),
+    **dict.fromkeys(("full_determinism", "task_type", "lora_task_type", "inference_mode", "fan_in_fan_out", "lora_fan_in_fan_out"), _NOTHING),
+    **dict.fromkeys(("dataloader_num_workers", "dataloader_pin_memory", "dataloader_drop_last", "dataset_num_proc"), _PREPARED),
+    **dict.fromkeys(("preprocessing_num_workers", "overwrite_cache", "dataset_prepared_path", "streaming", "lazy_tokenize"), _PREPARED),
+    **dict.fromkeys(("pad_to_sequence_len", "pad_to_multiple_of", "padding_free", "neat_packing", "packing_strategy"), _PACKED),
+    **dict.fromkeys(("eval_sample_packing", "eval_packing", "length_column_name"), _PACKED),
+    **dict.fromkeys(("average_tokens_across_devices", "include_num_input_tokens_seen", "include_tokens_per_second"), _COUNTED),
+    **dict.fromkeys(("auto_find_batch_size", "eval_accumulation_steps"), f"={_MICRO_STEPS}"),
+    **dict.fromkeys(("train_on_prompt", "completion_only_loss", "mask_history", "roles_to_train"), _ANSWERS),
+    **dict.fromkeys(("shuffle_dataset", "shuffle_merged_datasets"), "=samples are shuffled, each epoch in an order that train.seed decides"),
+    **dict.fromkeys(("hub_model_id", "push_to_hub", "merge_lora", "export_dir"), "=use `ftlaunch export RUN` once the run is done"),
+    **dict.fromkeys(("save_only_model", "save_on_each_node", "resume_only_model"), "=a checkpoint holds all that a resume needs, and what is trained alone"),
+    **dict.fromkeys(("wandb_project", "wandb_entity", "wandb_name", "run_name", "logging_dir"), "=numbers go to metrics.jsonl in the folder that -o names"),
+    **dict.fromkeys(("auto_resume_from_checkpoints", "ignore_data_skip"), "=resuming is an option of the command line: --resume RUN"),
+    **dict.fromkeys(("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_backend", "fsdp_config", "accelerator_config"), _SHARDED),
+    **dict.fromkeys(("neftune_noise_alpha", "label_smoothing_factor", "loraplus_lr_ratio", "rope_scaling", "relora_steps"), _NEVER),
+    **dict.fromkeys(("torch_compile", "torchdynamo", "use_liger_kernel", "enable_liger_kernel", "use_unsloth", "plugins"), _NEVER),
+    **dict.fromkeys(("init_lora_weights", "init_weights", "pissa_init", "rank_pattern", "alpha_pattern", "layers_to_transform"), _NEVER),
+    **dict.fromkeys(("use_galore", "use_badam", "rl", "ref_model", "reward_model", "sequence_parallel_size", "special_tokens"), _NEVER),
+    # other tools' names, further
+    "stage": "zero.stage (DeepSpeed's; fine-tuning is the only kind of training)",
+    "model_type": "=remove it: the model's config.json says it",
+    "train_type": "method.type",
+    "tuner_type": "method.type",
+    "val_dataset": "data.eval.path",
+    "val_set_size": "=give the held-out rows as data.eval.path: a file of their own",
+    "split_dataset_ratio": "=give the held-out rows as data.eval.path: a file of their own",
+    "max_samples": "=give a file with fewer rows, or a shorter run by train.max_steps",
+    "truncation_strategy": "data.overlong",
+    "dataset_text_field": "data.train.columns",
+    "attn_impl": "model.attn_implementation",
+    "sdp_attention": "model.attn_implementation",
+    "eager_attention": "model.attn_implementation",
+    "xformers_attention": "model.attn_implementation",
+    "quant_bits": "method.bits",
+    "quant_method": f"={_QUANTISED}",
+    "quantization_method": f"={_QUANTISED}",
+    "use_bnb_nested_quant": "method.double_quant",
+    "double_quantization": "method.double_quant",
+    "quantization_type": "method.quant_type",
+    "additional_target": "method.modules_to_save",
+    "peft_use_dora": "method.use_dora",
+    "create_new_adapter": "method.adapter_name_or_path",
+    "optim_args": "=write them as keys of optimizer: adam_beta1, adam_beta2, adam_epsilon, weight_decay",
+    "adafactor": "optimizer.type (`type: adafactor`)",
+    "use_muon": "optimizer.type (`type: muon`)",
+    "unfrozen_parameters": "optimizer.parameter_groups (`freeze: true` for the rest)",
+    "freeze_trainable_layers": "optimizer.parameter_groups (`freeze: true` for the rest)",
+    "freeze_parameters": "optimizer.parameter_groups (`freeze: true`)",
+    "trainable_parameters": "optimizer.parameter_groups (`freeze: true` for the rest)",
+    "upcast_layernorm": "optimizer.parameter_groups (`keep_in_fp32: true`, with train.precision: bf16_autocast)",
+    "disable_gradient_checkpointing": "train.gradient_checkpointing",
+    "gradient_checkpointing_kwargs": "=remove it: checkpointing is never reentrant",
+    "pure_bf16": "train.precision",
+    "bf16_full_eval": "=remove it: evaluation computes in train.precision",
+    "fp16_full_eval": "=remove it: evaluation computes in train.precision",
+    "half_precision_backend": "train.precision",
+    "evals_per_epoch": "evaluation.eval_steps (updates between evaluations)",
+    "saves_per_epoch": "checkpoint.save_steps (updates between checkpoints)",
+    "eval_max_new_tokens": "evaluation.max_new_tokens",
+    "eval_batch_size": "=evaluation uses batch.micro_batch_tokens, and its loss depends on no batch size",
+    "eval_delay": "evaluation.eval_on_start",
+    "do_predict": "=use `ftlaunch evaluate RUN`",
 }
 """Another tool's name for a thing -> the key here, or after `=` an explanation. Names with a section count only there."""
-
-_ADAMW, _EIGHT = "adamw", "adamw_8bit"
-_NO_PAGING = "adamw_8bit (not paged; zero.offload_optimizer: cpu keeps optimizer state in host memory)"
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
-_OFFLOAD = {"true": "cpu", "false": "none"}
-VALUE_ALIASES: dict[str, dict[str, str]] = {
-    "optimizer.type": {
-        **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "fusedadam", "deepspeedcpuadam"), _ADAMW),
-        "adamw_torch_8bit": _EIGHT,
-        "adamw_bnb_8bit": _EIGHT,
-        "bnb_adamw_8bit": _EIGHT,
-        "adam8bit": _EIGHT,
-        "adamw8bit": _EIGHT,
-        "paged_adamw_8bit": _NO_PAGING,
-        "paged_adamw_32bit": "adamw (with zero.offload_optimizer: cpu its state is kept in host memory)",
-        "paged_adamw": "adamw (with zero.offload_optimizer: cpu its state is kept in host memory)",
-    },
-    "schedule.lr_scheduler_type": {
-        "wsd": "warmup_stable_decay",
-        "cosine_with_min_lr": "cosine (with schedule.min_lr_ratio)",
-        "cosine_warmup_with_min_lr": "cosine (with schedule.min_lr_ratio)",
-        "cosine_with_warmup": "cosine (with schedule.warmup_ratio or schedule.warmup_steps)",
-        "linear_with_warmup": "linear (with schedule.warmup_ratio or schedule.warmup_steps)",
-        "polynomial": "linear (a polynomial of power 1; with schedule.min_lr_ratio)",
-    },
-    "train.precision": {
-        **dict.fromkeys(("bfloat16", "bf16-mixed", "16-bf16"), "bf16"),
-        **dict.fromkeys(("float16", "half", "16"), "fp16"),
-        **dict.fromkeys(("float32", "float", "32", "no"), "fp32"),
-    },
-    **dict.fromkeys(("model.dtype", "method.compute_dtype", "method.storage_dtype"), _DTYPES),
-    "method.type": {
-        "sft": "full (all parameters), or lora or qlora",
-        "freeze": "full (with optimizer.parameter_groups: freeze)",
-        "dora": "lora (with method.use_dora: true)",
-        "rslora": "lora (with method.use_rslora: true)",
-    },
-    "model.attn_implementation": {"fa2": "flash_attention_2", "flash_attn": "flash_attention_2", "auto": "sdpa", "eager": "sdpa"},
-    **dict.fromkeys(("zero.offload_optimizer", "zero.offload_param"), _OFFLOAD),
-}
-"""Key -> another tool's value of it (in lower case) -> the value here, and after a blank a note."""

@@ -6,7 +6,8 @@ import dataclasses
 import difflib
 
 from ftcore.spec import cluster, sections
-from ftcore.spec.aliases import ALIASES, VALUE_ALIASES
+from ftcore.spec.aliases import ALIASES
+from ftcore.spec.value_aliases import VALUE_ALIASES
 
 SECTIONS: dict[str, type] = {
     "model": sections.ModelSection,

@@ -63,6 +63,7 @@ def test_right(text: str, tmp_path: Path) -> None:
         ("optimizer: {parameter_groups: [{pattern: a, keep_in_fp32: true}]}", "optimizer.parameter_groups", "use train.precision: bf16_autocast"),
         ("train: {precision: fp32}\noptimizer: {parameter_groups: [{pattern: a, keep_in_fp32: true}]}", "optimizer.parameter_groups", "everything is fp32"),
         ("optimizer: {parameter_groups: [{pattern: a, keep_in_fp32: false}]}", "optimizer.parameter_groups", "changes nothing"),
+        ("method: {type: lora, target_modules: all}", "method.target_modules", "did you mean `all-linear`?"),
         ("profiling: {updates: 2, ranks: [0, 2]}", "profiling.ranks", "there is no rank 2 in a run of 2 ranks use ranks 0 to 1"),
         ("profiling: {updates: 2, ranks: []}", "profiling.ranks", "name at least one"),
         ("profiling: {start_update: 2}", "profiling.start_update", "no effect without profiling.updates"),
