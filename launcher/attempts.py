@@ -51,6 +51,8 @@ class Manner:
     """How to go on after a bad end; empty: by a resume."""
     env_file: str = ""
     """The file of `variables`, absolute: a resume needs it again."""
+    force: bool = False
+    """Launch what does not fit in memory by the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

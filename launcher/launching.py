@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,15 +63,28 @@ def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
         approach = approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher, starts=not manner.dry_run)
         tell_warnings(approach)
         require_ds_config(run_dir, before)
+        require_room(resolved, manner, approach)
         if resolved != before:
             change_run(run_dir, before, resolved)
         write_host_files(run_dir, resolved, approach)
         launch(Owned(run_dir=run_dir, lock_handle=lock_handle, manner=manner), resolved, approach, told=tell_change(run_dir, resolved))
 
 
+def require_room(resolved: ResolvedSpec, manner: Manner, approach: Approach, folder: Path | None = None) -> None:
+    """Tells how much memory and disk are short of, if any. Raises DoesNotFitError when the run can't fit and nobody said --force; a dry run is only told."""
+    from launcher.memory.launch_fit import check_launch
+
+    tell(check_launch(resolved, folder=folder, facts=approach.facts, refuses=not (manner.force or manner.dry_run)))
+
+
 def tell_warnings(approach: Approach) -> None:
     """A line on stderr for each."""
-    for warning in approach.warnings:
+    tell(approach.warnings)
+
+
+def tell(warnings: Iterable[str]) -> None:
+    """A line on stderr for each."""
+    for warning in warnings:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"warning: {warning}\n")
 

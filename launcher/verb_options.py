@@ -51,6 +51,11 @@ def cluster_options() -> list[click.Option]:
     ]
 
 
+def force_option() -> click.Option:
+    """--force."""
+    return click.Option(["--force"], is_flag=True, help="Go ahead although it does not fit in memory or on disk by the plan (status 7 otherwise).")
+
+
 def env_file_option(processes: str = "the processes") -> click.Option:
     """--env-file, for `processes`."""
     return click.Option(["--env-file"], type=FILE, help=f"NAME=VALUE lines for the environment of {processes}.")

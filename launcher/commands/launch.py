@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, hosts_option, set_option, zero_option
+from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, force_option, hosts_option, set_option, zero_option
 
 if TYPE_CHECKING:
     from launcher.attempts import Manner
@@ -39,6 +39,7 @@ class LaunchOptions:
     resume: Path | None
     dry_run: bool
     no_export: bool
+    force: bool
 
 
 class LaunchCommand(click.Command):
@@ -65,6 +66,7 @@ command = LaunchCommand(
         click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; options of hosts and --zero may change where and how."),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+        force_option(),
         click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),
     ],
 )
@@ -83,7 +85,7 @@ def run(given: LaunchOptions) -> None:
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     if variables:
         say(f"environment: {', '.join(variables)} (from {given.env_file})")
-    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file)
+    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file, force=given.force)
     with early_stops():
         if given.resume is not None:
             _resume(given, given.resume, manner)
@@ -118,16 +120,19 @@ def _options(given: LaunchOptions) -> Options:
 
 def _start(given: LaunchOptions, manner: Manner) -> None:
     from launcher.approach import approach_hosts
-    from launcher.launching import NewRun, start_new, tell_warnings
+    from launcher.launching import NewRun, require_room, start_new, tell_warnings
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS, make_default_folder, make_named_folder
 
     options = _options(given)
     resolution = read_and_resolve(options)
     say(f"spec: {resolution.origin}")
+    for warning in resolution.warnings:
+        say(f"warning: {warning}", err=True)
     resolved = resolution.resolved
     approach = approach_hosts(resolved, (given.output or Path.cwd() / RUNS).absolute(), variables=manner.variables, starts=not given.dry_run)
     tell_warnings(approach)
+    require_room(resolved, manner, approach, folder=(given.output or Path.cwd() / RUNS).absolute())
     if given.output is not None:
         run_dir = make_named_folder(given.output)
     else:

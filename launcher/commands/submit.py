@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.commands.launch import say
-from launcher.verb_options import FILE, FOLDER, env_file_option, set_option, zero_option
+from launcher.verb_options import FILE, FOLDER, env_file_option, force_option, set_option, zero_option
 
 if TYPE_CHECKING:
     from launcher.submission.request import Asked, Run
@@ -39,6 +39,7 @@ class SubmitOptions:
     resume: Path | None
     env_file: Path | None
     no_export: bool
+    force: bool
     dry_run: bool
     to: str
     image: str
@@ -77,6 +78,7 @@ command = SubmitCommand(
         click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Queue a job that goes on with the run in this folder."),
         env_file_option("the run's processes, read again by each start of the job"),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+        force_option(),
         click.Option(["--dry-run"], is_flag=True, help="Print the job script or the manifest; make and submit nothing."),
         click.Option(["--to"], type=click.Choice(["slurm", "k8s", "sky"]), default="slurm", help="k8s and sky: print a manifest (with --dry-run)."),
         click.Option(["--image"], default="", help="Container image with ftlaunch in it (k8s, sky)."),
@@ -95,7 +97,7 @@ def run(given: SubmitOptions) -> None:
     asked = Asked(**{name: getattr(given, name) for name in Asked.__slots__})
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     on_cpu = given.cpu or {**os.environ, **variables}.get("DS_ACCELERATOR") == "cpu"
-    how = How(on_cpu=on_cpu, chain=given.chain, env_file=given.env_file, exports=not given.no_export)
+    how = How(on_cpu=on_cpu, chain=given.chain, env_file=given.env_file, exports=not given.no_export, force=given.force)
     if given.to != "slurm":
         _render(given, asked, how)
     elif given.resume is not None:
@@ -106,7 +108,7 @@ def run(given: SubmitOptions) -> None:
 
 def _new(given: SubmitOptions, asked: Asked, how: How) -> None:
     from launcher.run_folder import shown
-    from launcher.submission.submitting import script_for, submit_new
+    from launcher.submission.submitting import require_room_there, script_for, submit_new
 
     runs = _resolved(given, asked)
     if given.dry_run:
@@ -115,6 +117,8 @@ def _new(given: SubmitOptions, asked: Asked, how: How) -> None:
             say(script_for(folder / each.element.label if each.element.label else folder, each.scheduler, how).rstrip("\n"))
         say("dry run: nothing was made or submitted", err=True)
         return
+    for each in runs:
+        require_room_there(each.resolution.resolved, how)
     _tell_variables(runs[0])
     done = submit_new(runs, given.output, how)
     for run_dir, submission in done:

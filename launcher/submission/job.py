@@ -149,7 +149,15 @@ def _launch(start: Start, submission: Submission, signals: Signals) -> _Outcome:
         _say(f"job {start.job} on {start.nodes}" + (f", put back {start.restarts} times" if start.restarts else ""))
         _settle_hosts(start.run_dir)
         advice = f"{_again(start.run_dir)}   (unless the job goes back into the queue by itself)"
-        manner = Manner(dry_run=False, exports=submission.exports, variables=variables, launcher="srun", env_file=submission.env_file, advice=advice)
+        manner = Manner(
+            dry_run=False,
+            exports=submission.exports,
+            variables=variables,
+            launcher="srun",
+            env_file=submission.env_file,
+            advice=advice,
+            force=submission.force,
+        )
         start_again(start.run_dir, Options(hosts=job_hosts_path(start.run_dir)), manner)
     except EarlyWarningError:
         _say("asked to stop before anything was started")

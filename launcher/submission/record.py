@@ -37,6 +37,8 @@ class Submission:
     """Seconds since the epoch."""
     on_cpu: bool = False
     """Whether slots are CPU ranks; a record of an earlier ftlaunch does not say it."""
+    force: bool = False
+    """Launch what does not fit in memory by the ledger."""
     version: int = SUBMISSION_VERSION
 
 

@@ -18,6 +18,7 @@ from ftcore.spec.run_dir import RunDir
 from launcher.environment import import_root, read_env_file
 from launcher.forwarding import forwarded
 from launcher.hostfile import render_hostfile
+from launcher.launching import tell
 from launcher.run_folder import locked, make_default_folder, make_named_folder, next_attempt, shown, write_files
 from launcher.submission.job_script import JobContext, check_folder, render_job_script
 from launcher.submission.record import (
@@ -47,6 +48,8 @@ class How:
     """Jobs that follow each other for each run."""
     env_file: Path | None
     exports: bool
+    force: bool = False
+    """Submit, and launch in the job, what does not fit by the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +125,16 @@ def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
             _require_ended(run_dir, earlier)
             how = _as_before(how, earlier)
         section = earlier.scheduler if earlier is not None else resolved.spec.cluster.scheduler
+        require_room_there(resolved, how)
         scheduler = scheduler_again(resolved, section, asked, next_attempt(run_dir))
         return _submit(run_dir, resolved, scheduler, how)
+
+
+def require_room_there(resolved: ResolvedSpec, how: How) -> None:
+    """Tells what is short on the job's hosts, as far as spec.hardware says what they have. Raises DoesNotFitError when it can't fit, unless `how.force`."""
+    from launcher.memory.launch_fit import check_launch
+
+    tell(check_launch(resolved, refuses=not how.force, elsewhere=True))
 
 
 def _as_before(how: How, earlier: Submission) -> How:
@@ -132,7 +143,7 @@ def _as_before(how: How, earlier: Submission) -> How:
     if env_file is None and earlier.env_file:
         env_file = Path(earlier.env_file)
         read_env_file(env_file)
-    return replace(how, on_cpu=how.on_cpu or earlier.on_cpu, env_file=env_file, exports=how.exports and earlier.exports)
+    return replace(how, on_cpu=how.on_cpu or earlier.on_cpu, env_file=env_file, exports=how.exports and earlier.exports, force=how.force or earlier.force)
 
 
 def _require_ended(run_dir: RunDir, earlier: Submission) -> None:
@@ -164,6 +175,7 @@ def _submit(run_dir: RunDir, resolved: ResolvedSpec, scheduler: SchedulerSection
         exports=how.exports,
         on_cpu=how.on_cpu,
         time=time.time(),
+        force=how.force,
     )
     cancelled = cancelled_path(run_dir)
     was_cancelled = cancelled.exists()

@@ -1,0 +1,125 @@
+"""How long a run takes and what it costs: the time of an average update by the roofline, times the updates, and the evaluations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.accelerators import Accelerator
+from launcher.memory.items import Ledger
+from launcher.memory.lengths import DataLengths, data_lengths
+from launcher.memory.network import network_of
+from launcher.memory.roofline import REACH, UpdateTime, update_time
+from launcher.memory.shape import ModelShape
+from launcher.memory.traffic import Traffic, traffic_of
+from launcher.memory.work import Portion, Work, cut_update, work_of
+
+FORWARD_SHARE = 1 / 3
+"""Of an update's computing, its forward pass: what a token of an evaluation takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Time and money of a run, and what they come from."""
+
+    accelerator: str
+    """Name of what it was counted for."""
+    ranks: int
+    updates: int
+    lengths: DataLengths
+    portion: Portion
+    work: Work
+    traffic: Traffic
+    update: UpdateTime
+    evaluation_s: float
+    """All evaluations together."""
+    total_s: float
+    """Training and evaluations; starting, saving and the export are not in it."""
+    supervised_tokens: float
+    """Of the whole run."""
+    price: float | None
+    """Of the whole run; None: hardware.price_per_hour is not given."""
+    currency: str
+    notes: tuple[str, ...]
+    """What was assumed."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens trained on a second, over all ranks."""
+        return self.portion.tokens / self.update.total_s
+
+    @property
+    def device_hours(self) -> float:
+        """Hours, times accelerators."""
+        return self.total_s * self.ranks / 3600
+
+    @property
+    def price_per_million(self) -> float | None:
+        """Price of a million supervised tokens."""
+        return None if self.price is None or not self.supervised_tokens else self.price / self.supervised_tokens * 1e6
+
+
+def time_and_cost(resolved: ResolvedSpec, shape: ModelShape, ledger: Ledger, accelerator: Accelerator, lengths: DataLengths | None = None) -> Forecast:
+    """The forecast of a run on ranks of `accelerator`; `lengths` of the training set are looked up where they are not given."""
+    spec = resolved.spec
+    train = lengths or data_lengths(resolved, spec.data.train)
+    portion = cut_update(spec, resolved.world_size, train)
+    work = work_of(resolved, shape, train, ledger.trained)
+    traffic = traffic_of(resolved, shape, ledger.trained, portion.micro_steps)
+    network = network_of(resolved, accelerator)
+    update = update_time(spec, work, traffic, accelerator, network)
+    updates = updates_of(resolved, train)
+    evaluation = _evaluation_seconds(resolved, portion, update, updates)
+    total = updates * update.total_s + evaluation
+    hours = total * resolved.world_size / 3600
+    price = spec.hardware.price_per_hour
+    return Forecast(
+        accelerator=accelerator.name,
+        ranks=resolved.world_size,
+        updates=updates,
+        lengths=train,
+        portion=portion,
+        work=work,
+        traffic=traffic,
+        update=update,
+        evaluation_s=evaluation,
+        total_s=total,
+        supervised_tokens=updates * portion.tokens * train.supervised_share,
+        price=None if price is None else price * hours,
+        currency=spec.hardware.currency,
+        notes=(*_notes(accelerator, train), *network.notes),
+    )
+
+
+def updates_of(resolved: ResolvedSpec, lengths: DataLengths) -> int:
+    """Updates of the run: train.max_steps, or the epochs' windows (compare ftcore.batch.window)."""
+    train, batch = resolved.spec.train, resolved.spec.batch
+    if train.max_steps is not None:
+        return train.max_steps
+    if batch.global_batch_size is not None:
+        an_epoch = math.ceil(lengths.samples / batch.global_batch_size)
+    else:
+        an_epoch = math.ceil(lengths.tokens / max(1, batch.tokens_per_update or 1))
+    epochs = float(train.num_train_epochs or 0)
+    return max(1, math.floor(epochs) * an_epoch + math.ceil((epochs - math.floor(epochs)) * an_epoch))
+
+
+def _evaluation_seconds(resolved: ResolvedSpec, portion: Portion, update: UpdateTime, updates: int) -> float:
+    evaluation = resolved.spec.evaluation
+    sets = resolved.spec.data.held_out.values()
+    if not sets:
+        return 0.0
+    times = 1 + int(evaluation.eval_on_start) + ((updates - 1) // evaluation.eval_steps if evaluation.eval_steps else 0)
+    tokens = sum(data_lengths(resolved, held_out).tokens for held_out in sets)
+    a_token = (update.compute_s + update.memory_s + update.launch_s + update.communication_s) / max(1.0, portion.tokens)
+    return times * tokens * a_token * FORWARD_SHARE
+
+
+def _notes(accelerator: Accelerator, lengths: DataLengths) -> list[str]:
+    notes = [f"lengths of the data: {lengths.origin}"] if lengths.is_assumed else []
+    if accelerator.is_host:
+        notes.append(f"speed of the CPU: {accelerator.source}; `ftlaunch pilot` measures it")
+    elif accelerator.family not in REACH:
+        notes.append(f"no published training speeds were at hand for {accelerator.name}: it is taken to reach what Hopper reaches of its data sheet")
+    return notes
