@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ftcore.spec.sections import MethodSection, Spec, ZeroSection
+from launcher.precision_rules import DTYPES
 
 Value = str | int | bool
 QUANTISING = ("zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights")
 """Keys of ZeRO++; zero_hpz_partition_size is one too."""
+
+OWN = "precision's"
+"""The type of a 4-bit base's products where none is given, or that of train.precision is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,21 @@ AXES = (
         title="base held in",
         keys=("method.bits", "method.type", "method.quant_type"),
         words={"whole": "method.type: lora", "nf4": "method.bits: 4", "fp4": "", "int8": "method.bits: 8"},
+    ),
+    Axis(
+        name="storage",
+        title="4-bit storage",
+        keys=("method.storage_dtype", "method.type"),
+        words={name: f"method.storage_dtype: {name}" for name in ("uint8", "bfloat16", "float16", "float32")},
+    ),
+    Axis(
+        name="compute",
+        title="4-bit compute",
+        keys=("method.compute_dtype", "method.type"),
+        words={
+            OWN: "method.compute_dtype: null",
+            **{name: f"method.compute_dtype: {name}" for name in ("bfloat16", "float16", "float32")},
+        },
     ),
     Axis(
         name="stage",
@@ -129,6 +148,10 @@ class Combination:
     """one (or none, with full), or several."""
     base: str = "whole"
     """How the base's linear layers are held: whole (train.precision's type), nf4, fp4 or int8."""
+    storage: str = "uint8"
+    """Type that 4-bit weights are packed into; uint8 for other bases."""
+    compute: str = OWN
+    """Type that 4-bit weights are multiplied in."""
     stage: int = 1
     offload_optimizer: str = "none"
     offload_param: str = "none"
@@ -148,11 +171,14 @@ class Combination:
 
 def combination_of(spec: Spec) -> Combination:
     """Where `spec` lies; a value that is still open counts as what it resolves to."""
-    zero = spec.zero
+    zero, compute = spec.zero, spec.method.compute_dtype
+    four_bits = spec.method.type == "qlora" and spec.method.bits == 4
     return Combination(
         method=_method(spec.method),
         adapters="several" if spec.method.type != "full" and len(spec.method.adapters) > 1 else "one",
         base=_base(spec.method),
+        storage=spec.method.storage_dtype if four_bits else "uint8",
+        compute=compute if four_bits and compute not in (None, DTYPES[spec.train.precision]) else OWN,
         stage=zero.stage,
         offload_optimizer=zero.offload_optimizer,
         offload_param=zero.offload_param,

@@ -6,7 +6,8 @@ from functools import partial
 
 from ftcore.spec.sections import Spec
 from launcher.combination import AXIS, combination_of
-from launcher.compatibility import REFUSED, Entry, problem_of
+from launcher.combination_table import REFUSED, Entry
+from launcher.compatibility import problem_of
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 

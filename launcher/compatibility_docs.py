@@ -6,11 +6,12 @@ import sys
 from itertools import product
 
 from launcher.combination import AXIS, Value
-from launcher.compatibility import PLANES, REFUSED, SHOWN_BY, UNTESTED, WORKS, Cell, Entry, cells
+from launcher.combination_table import PLANES, REFUSED, UNTESTED, WORKS, Cell, Entry, cells
+from launcher.compatibility import SHOWN_BY
 
 HEAD = f"""# What goes with what
 
-Written by `python -m launcher.compatibility_docs > docs/compatibility.md`; change launcher/compatibility.py instead.
+Written by `python -m launcher.compatibility_docs > docs/compatibility.md`; change launcher/combination_table.py instead.
 
 Each table says what becomes of a pair or triple of choices; `docs/spec.md` says which key makes each choice.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from launcher.combination import AXES, AXIS, Combination, combination_of
-from launcher.compatibility import PLANES, REFUSED, UNTESTED, WORKS, can_be_said, cells, judge, verdict
+from launcher.combination_table import PLANES, REFUSED, UNTESTED, WORKS, can_be_said, cells
+from launcher.compatibility import alternatives, judge, verdict
 from launcher.compatibility_docs import render_compatibility_docs
 from launcher.resolve import Options, derived_coalescing, read_and_resolve
 from tests.ranks.specs import make_spec, with_section
@@ -29,8 +30,6 @@ def every_combination() -> list[Combination]:
 
 def test_every_refusal_has_a_way_out_that_is_not_refused() -> None:
     """Each proposal of each refusal of a combination, one key or more changed, passes the table; none is left without one."""
-    from launcher.compatibility import alternatives
-
     others = [Combination(attention="flash_attention_2"), Combination(collectives="zero++", stage=2), Combination(attention="flash_attention_2", stage=3)]
     refused = 0
     for combination in [*every_combination()[::17], *others]:
@@ -67,10 +66,18 @@ def test_the_choice_nobody_made_is_never_refused() -> None:
     [
         ({"stage": 0, "precision": "bf16"}, "use zero.stage: 1, 2 or 3, or train.precision: fp32 or bf16_autocast"),
         ({"stage": 2, "offload_param": "cpu"}, "use zero.offload_param: none, or zero.stage: 3"),
-        ({"method": "lora", "adapters": "several", "offload_optimizer": "cpu"}, "use zero.offload_optimizer: none, or one adapter"),
+        (
+            {"method": "lora", "adapters": "several", "offload_optimizer": "cpu", "stage": 2},
+            "use zero.offload_optimizer: none, or one adapter, or zero.stage: 1",
+        ),
         ({"method": "dora", "base": "nf4", "stage": 3}, "use LoRA without use_dora, or method.type: lora, or zero.stage: 0, 1 or 2"),
         ({"method": "lora", "base": "int8", "stage": 3, "offload_param": "cpu"}, "use method.type: lora or method.bits: 4"),
         ({"stage": 0, "precision": "bf16", "offload_param": "cpu"}, "use zero.stage: 3"),
+        ({"optimizer": "adafactor", "stage": 2, "precision": "bf16"}, "use optimizer.type: adamw, sgd, adamw_8bit or muon"),
+        (
+            {"method": "lora", "base": "nf4", "storage": "float32", "precision": "bf16"},
+            "use method.storage_dtype: uint8 or bfloat16, or train.precision: fp32 or bf16_autocast",
+        ),
     ],
 )
 def test_the_nearest_ways_out(values: dict[str, object], fix: str) -> None:
@@ -86,6 +93,11 @@ def test_the_nearest_ways_out(values: dict[str, object], fix: str) -> None:
         ("method: {type: qlora, use_rslora: true, use_dora: true}\nzero: {stage: 2}", {"method": "dora", "base": "nf4"}),
         ("method: {type: qlora, bits: 8, adapters: {a: {}, b: {}}}", {"method": "lora", "base": "int8", "adapters": "several"}),
         ("method: {type: lora, adapters: {a: {}}}", {"method": "lora"}),
+        (
+            "method: {type: qlora, storage_dtype: bfloat16, compute_dtype: float32}",
+            {"method": "lora", "base": "nf4", "storage": "bfloat16", "compute": "float32"},
+        ),
+        ("method: {type: qlora, compute_dtype: bfloat16}", {"method": "lora", "base": "nf4"}),
         ("train: {gradient_checkpointing: sqrt}\nbatch: {layout: padded}", {"recomputes": True, "layout": "padded"}),
         ("zero: {stage: 3, offload_param: cpu}", {"stage": 3, "offload_param": "cpu", "coalesces": False}),
         ("zero: {stage: 3, zero_hpz_partition_size: 1}", {"stage": 3, "coalesces": False}),
@@ -105,7 +117,9 @@ def test_where_a_spec_lies(text: str, expected: dict[str, object], tmp_path: Pat
 def test_the_word_on_a_spec() -> None:
     assert verdict(make_spec(2)).line.startswith("works: ")
     nvme = with_section(make_spec(3), "zero", offload_param="nvme")
-    assert verdict(nvme).word == "untested" and "async_io does not build" in verdict(nvme).warnings[0] and verdict(nvme).line.startswith("untested: offload_param")
+    assert (
+        verdict(nvme).word == "untested" and "async_io does not build" in verdict(nvme).warnings[0] and verdict(nvme).line.startswith("untested: offload_param")
+    )
     assert verdict(with_section(make_spec(0), "train", precision="fp16")).line.startswith("refused: ZeRO stage 0 with fp16")
     assert WORKS == "works" and [axis.name for axis in AXES] == list(Combination().values())
 
