@@ -9,7 +9,7 @@ from typing import Any
 
 from ftcore.spec.document import Document, read_document
 from ftcore.spec.errors import Problem
-from launcher.ds_import import import_ds_json, is_ds_json
+from launcher.ds_import import import_ds_json, in_json_words, is_ds_json
 from launcher.ds_relaxed import read_ds_json, without_comments
 from launcher.spec_source import Draft, Options, put_over
 
@@ -51,7 +51,7 @@ def check_alone(path: Path, options: Options) -> Alone | None:
     text = json.dumps({**_REST, "zero": {"config": str(path)}})
     draft = put_over(read_document(text.encode(), "spec.json"), options, label="spec.json", text="", origin="")
     imported = import_ds_json(draft, None)
-    return Alone(find_problems(imported.draft, None), imported.warnings)
+    return Alone(in_json_words(find_problems(imported.draft, None), imported.draft), imported.warnings)
 
 
 def _data(draft: Draft) -> dict[str, Any]:

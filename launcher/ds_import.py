@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ftcore.spec.document import Document, KeyPath, describe, dotted
+from ftcore.spec.errors import Problem
 from launcher.ds_schema import keys_of_spec
 from launcher.ds_training import Statement, batch_statement, optimizer_statements, precision_statement, schedule_statements
 from launcher.ds_walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk
@@ -54,9 +55,15 @@ def import_ds_json(draft: Draft, world_size: int | None) -> Imported:
     return _Import(draft, document, label).run(world_size)
 
 
+def in_json_words(problems: list[Problem], draft: Draft) -> list[Problem]:
+    """The problems of a draft; those of keys that the JSON passes on to DeepSpeed under their names in the JSON."""
+    label, prefix = value_at(draft.data, CONFIG), f"{dotted(OVERRIDES)}."
+    return [replace(problem, where=problem.where.removeprefix(prefix)) if label and problem.file == label else problem for problem in problems]
+
+
 def is_ds_json(data: dict[str, Any]) -> bool:
     """Whether what was given as a spec is a DeepSpeed JSON."""
-    return "model" not in data and "data" not in data and (isinstance(data.get(ZERO), dict) or sum(sign in data for sign in SIGNS) > 1)
+    return "model" not in data and "data" not in data and (isinstance(data.get(ZERO), dict) or (sum(sign in data for sign in SIGNS) > 1 and not data.keys() & OTHERS))
 
 
 class _Import:

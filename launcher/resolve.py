@@ -14,7 +14,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
 from launcher.ds_alone import ds_json_problem
 from launcher.ds_config import render_ds_config
-from launcher.ds_import import import_ds_json
+from launcher.ds_import import import_ds_json, in_json_words
 from launcher.ds_rules import check_groups, inexact_warnings
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
@@ -93,7 +93,7 @@ def _check(options: Options) -> _Checked:
     world_size = sum(host.slots for host in hosts) or None
     imported = import_ds_json(draft, world_size)
     draft = imported.draft
-    problems = [*find_problems(draft, world_size), *check_groups(draft, hosts), *filter_problems]
+    problems = [*in_json_words(find_problems(draft, world_size), draft), *check_groups(draft, hosts), *filter_problems]
     return _Checked(draft, imported.warnings, hosts, problems, host_problems)
 
 

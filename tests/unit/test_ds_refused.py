@@ -94,6 +94,12 @@ def test_two_folders_on_nvme(tmp_path: Path) -> None:
     assert any(problem.where == "zero_optimization.offload_optimizer.nvme_path" and "a second folder beside /a" in problem.what for problem in found)
 
 
+def test_a_key_that_goes_to_deepspeed_keeps_its_name(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    (found,) = problems(tmp_path, f'{{"flops_profiler": {{"enabled": true,\n"output_file": "{tmp_path}/thesis.txt"}}}}')
+    assert (found.where, found.file, found.line) == ("flops_profiler.output_file", str(tmp_path / "ds.json"), 2) and "would write over it" in found.what
+
+
 def test_precision_that_the_json_rules_out(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, '{"bf16": {"enabled": false}}', train={"precision": "bf16"})
     assert found.where == "bf16.enabled" and "false contradicts train.precision: bf16" in found.what
