@@ -60,17 +60,37 @@ class Forecast:
         return None if self.price is None or not self.supervised_tokens else self.price / self.supervised_tokens * 1e6
 
 
-def time_and_cost(resolved: ResolvedSpec, shape: ModelShape, ledger: Ledger, accelerator: Accelerator, lengths: DataLengths | None = None) -> Forecast:
-    """The forecast of a run on ranks of `accelerator`; `lengths` of the training set are looked up where they are not given."""
-    spec = resolved.spec
-    train = lengths or data_lengths(resolved, spec.data.train)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """What a forecast has to know of the data."""
+
+    train: DataLengths
+    evaluated_tokens: float
+    """Of all held-out sets together."""
+
+
+def run_data(resolved: ResolvedSpec) -> RunData:
+    """The lengths of the spec's sets, as far as they are known (see `launcher.memory.lengths`)."""
+    data = resolved.spec.data
+    evaluated = sum(data_lengths(resolved, held_out).tokens for held_out in data.held_out.values())
+    return RunData(train=data_lengths(resolved, data.train), evaluated_tokens=evaluated)
+
+
+def time_and_cost(resolved: ResolvedSpec, shape: ModelShape, ledger: Ledger, accelerator: Accelerator, data: RunData | None = None) -> Forecast:
+    """The forecast of a run on ranks of `accelerator`; `data` is looked up where it is not given."""
+    return forecast_of(resolved, shape, ledger.trained, accelerator, data or run_data(resolved))
+
+
+def forecast_of(resolved: ResolvedSpec, shape: ModelShape, trained: int, accelerator: Accelerator, data: RunData) -> Forecast:
+    """The forecast of a run that trains so many parameters."""
+    spec, train = resolved.spec, data.train
     portion = cut_update(spec, resolved.world_size, train)
-    work = work_of(resolved, shape, train, ledger.trained)
-    traffic = traffic_of(resolved, shape, ledger.trained, portion.micro_steps)
+    work = work_of(resolved, shape, train, trained)
+    traffic = traffic_of(resolved, shape, trained, portion.micro_steps)
     network = network_of(resolved, accelerator)
     update = update_time(spec, work, traffic, accelerator, network)
     updates = updates_of(resolved, train)
-    evaluation = _evaluation_seconds(resolved, portion, update, updates)
+    evaluation = _evaluation_seconds(resolved, data.evaluated_tokens / max(1.0, portion.tokens), update, updates)
     total = updates * update.total_s + evaluation
     hours = total * resolved.world_size / 3600
     price = spec.hardware.price_per_hour
@@ -105,15 +125,12 @@ def updates_of(resolved: ResolvedSpec, lengths: DataLengths) -> int:
     return max(1, math.floor(epochs) * an_epoch + math.ceil((epochs - math.floor(epochs)) * an_epoch))
 
 
-def _evaluation_seconds(resolved: ResolvedSpec, portion: Portion, update: UpdateTime, updates: int) -> float:
-    evaluation = resolved.spec.evaluation
-    sets = resolved.spec.data.held_out.values()
-    if not sets:
-        return 0.0
-    times = 1 + int(evaluation.eval_on_start) + ((updates - 1) // evaluation.eval_steps if evaluation.eval_steps else 0)
-    tokens = sum(data_lengths(resolved, held_out).tokens for held_out in sets)
-    a_token = (update.compute_s + update.memory_s + update.launch_s + update.communication_s) / max(1.0, portion.tokens)
-    return times * tokens * a_token * FORWARD_SHARE
+def _evaluation_seconds(resolved: ResolvedSpec, portions: float, update: UpdateTime, updates: int) -> float:
+    """All evaluations of a run, each as much as the forward passes of `portions` updates."""
+    rules = resolved.spec.evaluation
+    times = 1 + int(rules.eval_on_start) + ((updates - 1) // rules.eval_steps if rules.eval_steps else 0)
+    computing = update.compute_s + update.memory_s + update.launch_s + update.communication_s
+    return times * portions * computing * FORWARD_SHARE
 
 
 def _notes(accelerator: Accelerator, lengths: DataLengths) -> list[str]:

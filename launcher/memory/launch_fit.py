@@ -29,7 +29,7 @@ def check_launch(
     try:
         shape = shape_at_hand(resolved.spec.model)
         capacity = planned_elsewhere(resolved) if elsewhere else capacity_of(resolved, folder=folder, facts=facts)
-        ledger = build_ledger(resolved, shape)
+        ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared)
         found = shortages(resolved, ledger, capacity)
         short = any(each.is_error for each in found)
         advice = _best_option(resolved, shape, capacity) if short and refuses else ""

@@ -7,7 +7,8 @@ from typing import Any
 from launcher.memory.choices import as_options
 from launcher.memory.cost_text import duration, forecast_facts
 from launcher.memory.fit import gib
-from launcher.memory.recommend import Option, Recommendation
+from launcher.memory.recommend import Recommendation
+from launcher.memory.search import Option
 
 SHOWN = 5
 """Options that are printed; the JSON has all."""
