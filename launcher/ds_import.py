@@ -28,6 +28,8 @@ STAGE, PRECISION = 2, "bf16"
 """What a spec that says nothing has."""
 SIGNS = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping", "fp16", "bf16")
 """Keys at the top that DeepSpeed's files have, and specs don't; two of them tell one."""
+OTHERS = frozenset({"model_name_or_path", "base_model", "dataset", "datasets", "learning_rate", "output_dir"})
+"""Keys that other tools' configurations have beside such signs, and DeepSpeed's files don't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def in_json_words(problems: list[Problem], draft: Draft) -> list[Problem]:
 
 def is_ds_json(data: dict[str, Any]) -> bool:
     """Whether what was given as a spec is a DeepSpeed JSON."""
-    return "model" not in data and "data" not in data and (isinstance(data.get(ZERO), dict) or (sum(sign in data for sign in SIGNS) > 1 and not data.keys() & OTHERS))
+    has_signs = isinstance(data.get(ZERO), dict) or (sum(sign in data for sign in SIGNS) > 1 and not OTHERS & data.keys())
+    return "model" not in data and "data" not in data and has_signs
 
 
 class _Import:

@@ -26,22 +26,23 @@ def render_spec_docs(schema: dict[str, Any]) -> str:
     """The page: a table a section, one row a key, nested mappings as dotted keys."""
     parts = [HEAD]
     for name, section in schema["properties"].items():
-        parts.append(f"\n## {name}\n\n{section['description']}\n\n| key | type | default | meaning |\n|---|---|---|---|\n")
-        parts += [_row(key, entry, required) for key, entry, required in _keys(f"{name}.", section, schema)]
+        parts.append(f"\n## {name}\n\n{section['description']}\n\n| key | type | default | unit | example | meaning |\n|---|---|---|---|---|---|\n")
+        parts += [_row(key, entry, required) for key, entry, required in keys_of(f"{name}.", section, schema)]
     return "".join(parts)
 
 
-def _keys(prefix: str, section: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, dict[str, Any], bool]]:
+def keys_of(prefix: str, section: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, dict[str, Any], bool]]:
+    """(dotted key, its part of the schema, whether its section needs it) of every key below `section`, whose own key is `prefix`."""
     found: list[tuple[str, dict[str, Any], bool]] = []
     for key, given in section.get("properties", {}).items():
         entry = _resolved(given, schema)
         if "properties" in entry:
-            found += _keys(f"{prefix}{key}.", entry, schema)
+            found += keys_of(f"{prefix}{key}.", entry, schema)
             continue
         found.append((prefix + key, entry, key in section.get("required", [])))
         for inner, sign in ((entry.get("items"), "[]."), (entry.get("additionalProperties"), ".NAME.")):
             if isinstance(inner, dict) and "properties" in inner:
-                found += _keys(f"{prefix}{key}{sign}", inner, schema)
+                found += keys_of(f"{prefix}{key}{sign}", inner, schema)
     return found
 
 
@@ -60,15 +61,30 @@ def _resolved(entry: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 def _row(key: str, entry: dict[str, Any], required: bool) -> str:
     is_optional_part = key.startswith("data.eval") or "[]" in key or ".NAME." in key
     default = ("**required** in it" if is_optional_part else "**required**") if required else f"`{json.dumps(entry['default'])}`" if "default" in entry else ""
-    return f"| `{key}` | {_type(entry)} | {default} | {entry.get('description', '')} |\n"
+    example = "".join(f"`{_shown(value)}`" for value in entry.get("examples", ()))
+    return f"| `{key}` | {_type(entry)} | {default} | {_unit(entry)} | {example} | {entry.get('description', '')} |\n"
+
+
+def _shown(value: Any) -> str:
+    """A value as a spec file has it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    # A text that begins so would be another thing to YAML.
+    quoted = isinstance(value, str) and value[:1] in ("*", "[", "&", "!")
+    return f"'{value}'" if quoted else value if isinstance(value, str) else json.dumps(value)
+
+
+def _unit(entry: dict[str, Any]) -> str:
+    return str(entry.get("x-unit") or {"size": "bytes", "duration": "seconds"}.get(entry.get("x-quantity", ""), ""))
 
 
 def _type(entry: dict[str, Any]) -> str:
     if "enum" in entry:
         return " \\| ".join(str(value) for value in entry["enum"] if value is not None)
     kinds = entry.get("type", [])
-    quantity = {"size": "size (in bytes)", "duration": "duration (in seconds)"}.get(entry.get("x-quantity", ""))
-    text = quantity or " or ".join(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null")
+    text = entry.get("x-quantity") or " or ".join(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null")
     low = entry.get("minimum", entry.get("exclusiveMinimum"))
     bounds = [f"{'>' if 'exclusiveMinimum' in entry else '≥'} {low}" if low is not None else "", f"≤ {entry['maximum']}" if "maximum" in entry else ""]
     return " ".join(part for part in (text, *bounds) if part)
