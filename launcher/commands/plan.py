@@ -78,13 +78,15 @@ def run(given: PlanOptions) -> None:
     resolved = resolution.resolved
     capacity = capacity_of(resolved, gpu=given.gpu, folder=Path.cwd() / RUNS)
     plan = make_plan(resolved, resolution.origin, read_shape(find_config(resolved.spec.model)), capacity)
-    facts: dict[str, Any] = plan_facts(plan) if given.as_json else {}
+    facts: dict[str, Any] = {**plan_facts(plan), "warnings": list(resolution.warnings)} if given.as_json else {}
     text = render_plan(plan) if not (given.as_json or given.recommend) else ""
     if given.recommend:
         recommended, more = _recommended(plan, options)
         facts["recommendation"] = more
         text = text or recommended
     click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if given.as_json else text)
+    for warning in () if given.as_json else resolution.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if plan.fits is False and not given.recommend:
         raise click.exceptions.Exit(DoesNotFitError.exit_status)
 

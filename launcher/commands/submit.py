@@ -192,7 +192,7 @@ def _resolved(given: SubmitOptions, asked: Asked) -> tuple[Run, ...]:
     except FtError as error:
         raise type(error)(in_options_words(error.problems, given.arrays)) from error
     say(f"spec: {runs[0].resolution.origin}", err=given.dry_run)
-    for warning in submission_warnings(runs[0].scheduler):
+    for warning in (*runs[0].resolution.warnings, *submission_warnings(runs[0].scheduler)):
         say(f"warning: {warning}", err=True)
     return runs
 
