@@ -25,6 +25,7 @@ from launcher.preflight.finding import UnfitHostsError
 from launcher.progress import Progress
 from launcher.resuming import resolve_again
 from launcher.run_change import change_run, tell_change
+from launcher.run_environment import write_environment
 from launcher.run_folder import next_attempt, shown
 from launcher.spec_source import Options
 
@@ -108,6 +109,7 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         return run_launch(started, progress)
     hosts = [host.name for host in resolved.hosts]
     begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname(), "env_file": manner.env_file}
+    write_environment(run_dir, resolved, approach, manner.variables)
     append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
     status, reason = 1, "a bug"
     try:

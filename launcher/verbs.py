@@ -8,7 +8,24 @@ from pathlib import Path
 
 import click
 
-VERBS = ("init", "launch", "validate", "plan", "doctor", "submit", "status", "logs", "cancel", "verify-loss", "evaluate", "export", "checkpoints", "config-schema")
+VERBS = (
+    "init",
+    "launch",
+    "validate",
+    "plan",
+    "pilot",
+    "doctor",
+    "submit",
+    "status",
+    "logs",
+    "cancel",
+    "verify-loss",
+    "evaluate",
+    "export",
+    "checkpoints",
+    "diff",
+    "config-schema",
+)
 """Each is a module of launcher.commands, imported when it is called."""
 
 _GROUP_OPTIONS = ("--help", "-h", "--version")

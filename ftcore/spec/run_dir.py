@@ -32,6 +32,11 @@ class RunDir:
         return self.path / "ds_config.json"
 
     @property
+    def zero_config(self) -> Path:
+        """What the DeepSpeed JSON said that the spec named as zero.config; there for such runs only."""
+        return self.path / "zero_config.json"
+
+    @property
     def hostfile(self) -> Path:
         return self.path / "hostfile"
 
@@ -44,9 +49,23 @@ class RunDir:
         return self.path / "plan.txt"
 
     @property
+    def memory_json(self) -> Path:
+        """What the run takes and how long, as it was planned."""
+        return self.path / "memory.json"
+
+    @property
+    def memory_txt(self) -> Path:
+        return self.path / "memory.txt"
+
+    @property
     def prepared(self) -> Path:
         """What `ftcore.prepare` made: where the cached data, model and tokenizer lie."""
         return self.path / "prepared.json"
+
+    @property
+    def environment(self) -> Path:
+        """Code, libraries, hosts and names of variables of the newest launch."""
+        return self.path / "environment.json"
 
     @property
     def metrics(self) -> Path:
