@@ -1,4 +1,4 @@
-"""The files of a run's folder that depend on its hosts: hostfile and node scripts."""
+"""The files of a run's folder that depend on its hosts: hostfile, node scripts, and the plan of memory and time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from ftcore.spec.run_dir import RunDir
 from launcher.approach import Approach
 from launcher.environment import import_root
 from launcher.hostfile import render_hostfile
+from launcher.memory.run_files import memory_files
 from launcher.node_script import ScriptContext, render_node_script
 from launcher.run_change import settled_record
 from launcher.run_folder import write_files
 
+RANKS = "ftcore.run"
+"""The module that the ranks of a run execute."""
 
-def host_files(run_dir: RunDir, resolved: ResolvedSpec, approach: Approach, module: str = "ftcore.run") -> dict[Path, str]:
-    """Path and text of the hostfile and of each host's script; each rank runs `module` with the folder as its argument."""
+
+def host_files(run_dir: RunDir, resolved: ResolvedSpec, approach: Approach, module: str = RANKS) -> dict[Path, str]:
+    """Path and text of the hostfile, of each host's script and, for a run, of its plan of memory; each rank runs `module` with the folder as its argument."""
     context = ScriptContext(
         run_dir=run_dir.path,
         launch_dir=Path.cwd(),
@@ -29,8 +33,9 @@ def host_files(run_dir: RunDir, resolved: ResolvedSpec, approach: Approach, modu
         interface=resolved.spec.cluster.interface,
         environment=resolved.spec.cluster.environment,
     )
+    planned = memory_files(run_dir, resolved, approach.facts) if module == RANKS else {}
     scripts = {run_dir.node_script(rank): render_node_script(context, resolved.hosts, rank) for rank in range(len(resolved.hosts))}
-    return {run_dir.hostfile: render_hostfile(resolved.hosts), **scripts}
+    return {run_dir.hostfile: render_hostfile(resolved.hosts), **scripts, **planned}
 
 
 def write_host_files(run_dir: RunDir, resolved: ResolvedSpec, approach: Approach) -> None:

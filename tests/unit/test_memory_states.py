@@ -99,7 +99,12 @@ def test_quantised_base_and_adapter() -> None:
             {"trained weights": 2, "gradients until they are reduced": 2, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1},
         ),
         (3, "bf16", False, {"trained weights": 2 / 8, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1}),
-        (3, "fp32", True, {"trained weights": 4 / 8, "gradients until they are reduced": 4, "gradients, own part": 4 / 8, "optimizer state": 1}),
+        (
+            3,
+            "fp32",
+            True,
+            {"trained weights": 4 / 8, "gradients until they are reduced": 4, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1},
+        ),
     ],
 )
 def test_bytes_a_trained_parameter(stage: int, precision: str, coalesced: bool, wanted: dict[str, float]) -> None:
