@@ -1,0 +1,183 @@
+"""`ftlaunch pilot [SPEC]`: a few updates for real, set against the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, force_option, hosts_option, set_option, zero_option
+
+if TYPE_CHECKING:
+    from ftcore.spec.resolved import ResolvedSpec
+    from ftcore.spec.run_dir import RunDir
+    from launcher.approach import Approach
+    from launcher.attempts import Manner
+    from launcher.resolve import Resolution
+    from launcher.spec_source import Options
+
+AGAIN = "start the pilot again: ftlaunch pilot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PilotOptions:
+    """What the command line says."""
+
+    arguments: tuple[str, ...]
+    spec: Path | None
+    updates: int
+    hosts: Path | None
+    zero: int | None
+    sets: tuple[str, ...]
+    output: Path | None
+    include: str
+    exclude: str
+    launcher: str | None
+    master_addr: str | None
+    master_port: int | None
+    interface: str | None
+    max_restarts: int | None
+    elastic: bool
+    env_file: Path | None
+    force: bool
+
+
+class PilotCommand(click.Command):
+    """Calls `run` with the parsed options."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what went wrong."""
+        run(PilotOptions(**ctx.params))
+
+
+command = PilotCommand(
+    "pilot",
+    short_help="A few updates for real, set against the plan.",
+    help="Train a few updates of the run that SPEC describes, in a folder of their own, and set memory and speed against what `ftlaunch plan` expects. "
+    "Prints a table and writes pilot.json; nothing is evaluated or exported. Status 7 when the run would not fit.",
+    params=[
+        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
+        click.Option(["--updates"], type=click.IntRange(3, 1000), default=6, show_default=True, help="Updates; the first two are a warm-up."),
+        hosts_option(),
+        zero_option(),
+        set_option(),
+        click.Option(["--output", "-o"], type=FOLDER, help="The pilot's folder. Default: runs/TIME-MODEL-pilot."),
+        *filter_options(),
+        *cluster_options(),
+        env_file_option("the ranks"),
+        force_option(),
+    ],
+)
+
+
+def run(given: PilotOptions) -> None:
+    """Runs the pilot. Raises the FtError of what went wrong, and DoesNotFitError when the whole run would not fit."""
+    import time
+
+    from launcher.approach import approach_hosts
+    from launcher.attempts import Manner
+    from launcher.commands.launch import say
+    from launcher.early_stops import early_stops
+    from launcher.environment import read_env_file
+    from launcher.launching import require_room, tell_warnings
+    from launcher.resolve import read_and_resolve
+    from launcher.run_folder import RUNS, make_named_folder, make_timed_folder, short_model_name
+
+    resolution = read_and_resolve(_options(given))
+    resolved = resolution.resolved
+    say(f"spec: {resolution.origin}")
+    variables = read_env_file(given.env_file) if given.env_file is not None else {}
+    env_file = str(given.env_file.absolute()) if given.env_file is not None else ""
+    manner = Manner(dry_run=False, exports=False, variables=variables, env_file=env_file, force=given.force, advice=AGAIN)
+    with early_stops():
+        parent = (given.output or Path.cwd() / RUNS).absolute()
+        approach = approach_hosts(resolved, parent, variables=variables)
+        tell_warnings(approach)
+        require_room(resolved, manner, approach, folder=parent)
+        label = f"{short_model_name(resolved.spec.model.model_name_or_path)}-pilot"
+        run_dir = make_named_folder(given.output) if given.output is not None else make_timed_folder(Path.cwd() / RUNS, label, time.localtime())
+        _train(given, resolution, run_dir, manner, approach)
+    _report(resolved, run_dir, approach)
+
+
+def _options(given: PilotOptions) -> Options:
+    from launcher.spec_source import Options
+
+    specs = [*(Path(text) for text in given.arguments if "=" not in text), *((given.spec,) if given.spec is not None else ())]
+    if len(specs) > 1:
+        raise click.UsageError(f"one SPEC is piloted at a time, {len(specs)} were given: {', '.join(map(str, specs))}")
+    return Options(
+        spec_path=specs[0] if specs else None,
+        hosts=given.hosts,
+        zero_stage=given.zero,
+        sets=given.sets + tuple(text for text in given.arguments if "=" in text),
+        include=given.include,
+        exclude=given.exclude,
+        launcher=given.launcher,
+        master_addr=given.master_addr,
+        master_port=given.master_port,
+        interface=given.interface,
+        max_restarts=given.max_restarts,
+        elastic=given.elastic,
+    )
+
+
+def _train(given: PilotOptions, resolution: Resolution, run_dir: RunDir, manner: Manner, approach: Approach) -> None:
+    """The pilot's own run; what it saves at its end is deleted. Raises DoesNotFitError when memory ran out."""
+    import shutil
+
+    from ftcore.spec.errors import DoesNotFitError, TrainingError
+    from launcher.commands.launch import say
+    from launcher.ds_config import render_ds_config
+    from launcher.failure import RunFailedError
+    from launcher.launching import NewRun, start_new
+    from launcher.memory.pilot import pilot_spec
+    from launcher.run_folder import shown
+
+    short = pilot_spec(resolution.resolved, given.updates)
+    try:
+        start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=render_ds_config(short), resolved=short), manner, approach)
+    except RunFailedError as failure:
+        if failure.exit_status == TrainingError.exit_status and "out of memory" in failure.brief:
+            fix = "ftlaunch plan --recommend lists what fits"
+            raise DoesNotFitError(f"memory ran out in the pilot\n{failure.brief}", where="pilot", fix=fix) from failure
+        raise
+    finally:
+        if run_dir.checkpoints.exists():
+            shutil.rmtree(run_dir.checkpoints, ignore_errors=True)
+            say(f"deleted: {shown(run_dir.checkpoints)}, which a pilot has no use for")
+
+
+def _report(resolved: ResolvedSpec, run_dir: RunDir, approach: Approach) -> None:
+    """Sets the pilot beside the plan: prints it, writes pilot.json. Raises DoesNotFitError when the whole run would not fit."""
+    import json
+
+    from ftcore.spec.errors import DoesNotFitError, FtError
+    from launcher.commands.launch import say
+    from launcher.memory.capacity import capacity_of
+    from launcher.memory.fit import gib
+    from launcher.memory.launch_fit import shape_at_hand
+    from launcher.memory.pilot import compare, read_measured
+    from launcher.memory.pilot_text import pilot_facts, render_pilot
+    from launcher.run_folder import shown, write_files
+
+    measured = read_measured(run_dir, resolved.world_size)
+    try:
+        result = compare(resolved, shape_at_hand(resolved.spec.model), capacity_of(resolved, facts=approach.facts), measured)
+    except FtError as error:
+        result = None
+        say(f"warning: {error.problems[0].what}", err=True)
+    if result is None:
+        speed = f"{measured.tokens_per_s:,.0f} tokens/s, peak memory of a rank {gib(max(measured.peak_bytes))}"
+        say(f"{speed}; what was expected is not known: the model or the accelerator can't be planned for")
+        return
+    path = run_dir.path / "pilot.json"
+    write_files({path: json.dumps(pilot_facts(result), indent=2) + "\n"})
+    say(render_pilot(result))
+    say(f"result: {shown(path)}")
+    if result.fits is False:
+        what = f"a rank takes {gib(result.most_bytes)} by the pilot, and can have {gib(result.room_bytes or 0)}"
+        raise DoesNotFitError(what, where="pilot", fix="ftlaunch plan --recommend lists what fits")
