@@ -8,6 +8,7 @@ everything and a resume does not read the JSON again.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from launcher.ds_training import Statement, batch_statement, optimizer_statement
 from launcher.ds_walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk
 from launcher.references import absolute
 from launcher.spec_source import Draft, Place
+from launcher.spec_values import secrets
 
 CONFIG: KeyPath = ("zero", "config")
 OVERRIDES: KeyPath = ("zero", "overrides")
@@ -39,6 +41,8 @@ class Imported:
     draft: Draft
     warnings: tuple[str, ...] = ()
     """What was ignored, or read in another way than DeepSpeed would, with file and line."""
+    text: str = ""
+    """The JSON for the run's folder: without comments, with the warnings as a note; empty without a zero.config."""
 
 
 def import_ds_json(draft: Draft, world_size: int | None) -> Imported:
@@ -78,6 +82,7 @@ class _Import:
         self.lines = dict(document.lines)
         self.found = Sorted()
         self.form_problems = document.problems
+        self.given = document.data
         self.data = modernise(document.data, self.lines, self.found)
 
     def run(self, world_size: int | None) -> Imported:
@@ -87,8 +92,15 @@ class _Import:
             self._state(statement)
         self._pass_on()
         problems = [replace(item.problem, where=dotted(item.path), file=self.label, line=self._line(item.path)) for item in self.found.problems]
+        problems += [replace(problem, where=dotted(path), file=self.label, line=self._line(path)) for path, problem in secrets(self.given)]
         draft = replace(self.draft, problems=(*self.draft.problems, *self.form_problems, *problems))
-        return Imported(draft, tuple(self._told(self.found.remarks)))
+        warnings = tuple(self._told(self.found.remarks))
+        return Imported(draft, warnings, self._kept(warnings))
+
+    def _kept(self, warnings: tuple[str, ...]) -> str:
+        # Comet's block holds a key of its service.
+        own = {key: value for key, value in self.given.items() if key != "comet"}
+        return json.dumps({"_from": absolute(self.label), "_warnings": list(warnings), **own}, indent=2, ensure_ascii=False) + "\n"
 
     def _stage(self) -> int:
         given = self._given("zero.stage")

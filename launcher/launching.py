@@ -33,6 +33,8 @@ class NewRun:
     spec_text: str
     ds_config: str
     resolved: ResolvedSpec
+    zero_config: str = ""
+    """What zero.config named; empty: nothing."""
 
 
 def start_new(run_dir: RunDir, new: NewRun, manner: Manner, approach: Approach) -> None:
@@ -42,6 +44,7 @@ def start_new(run_dir: RunDir, new: NewRun, manner: Manner, approach: Approach) 
         fixed = {run_dir.ds_config: new.ds_config, run_dir.resolved: new.resolved.to_json()}
         files = {
             run_dir.spec: new.spec_text,
+            **({run_dir.zero_config: new.zero_config} if new.zero_config else {}),
             record_path(run_dir): record_text(fixed),
             **host_files(run_dir, new.resolved, approach),
             # resolved.json, which makes the folder a run's, comes last.

@@ -14,7 +14,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
 from launcher.ds_alone import ds_json_problem
 from launcher.ds_config import render_ds_config
-from launcher.ds_import import import_ds_json, in_json_words
+from launcher.ds_import import Imported, import_ds_json, in_json_words
 from launcher.ds_rules import check_groups, inexact_warnings
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
@@ -45,12 +45,13 @@ class Resolution:
     """The text of ds_config.json."""
     warnings: tuple[str, ...] = ()
     """What a user should know of a spec that is right: of zero.config what is ignored or read otherwise, with file and line."""
+    zero_config: str = ""
+    """The text of zero_config.json; empty where the spec names no DeepSpeed JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    draft: Draft
-    warnings: tuple[str, ...]
+    imported: Imported
     hosts: tuple[Host, ...]
     spec_problems: list[Problem]
     host_problems: list[Problem]
@@ -66,13 +67,15 @@ def read_and_resolve(options: Options) -> Resolution:
         raise SpecError([*checked.spec_problems, *checked.host_problems])
     if checked.host_problems:
         raise ClusterError(checked.host_problems)
-    resolved = _resolve(checked.draft, checked.hosts)
+    draft = checked.imported.draft
+    resolved = _resolve(draft, checked.hosts)
     return Resolution(
         resolved=resolved,
-        spec_text=checked.draft.text,
-        origin=checked.draft.origin,
+        spec_text=draft.text,
+        origin=draft.origin,
         ds_config=render_ds_config(resolved),
-        warnings=(*checked.warnings, *inexact_warnings(resolved)),
+        warnings=(*checked.imported.warnings, *inexact_warnings(resolved)),
+        zero_config=checked.imported.text,
     )
 
 
@@ -86,15 +89,15 @@ def _check(options: Options) -> _Checked:
     draft = read_draft(options)
     mistaken = ds_json_problem(draft)
     if mistaken is not None:
-        return _Checked(draft, (), (), [mistaken], [])
+        return _Checked(Imported(draft), (), [mistaken], [])
     if not draft.readable:
-        return _Checked(draft, (), (), list(draft.problems), [])
+        return _Checked(Imported(draft), (), list(draft.problems), [])
     hosts, filter_problems, host_problems = _hosts(draft, options)
     world_size = sum(host.slots for host in hosts) or None
     imported = import_ds_json(draft, world_size)
     draft = imported.draft
     problems = [*in_json_words(find_problems(draft, world_size), draft), *check_groups(draft, hosts), *filter_problems]
-    return _Checked(draft, imported.warnings, hosts, problems, host_problems)
+    return _Checked(imported, hosts, problems, host_problems)
 
 
 def _hosts(draft: Draft, options: Options) -> tuple[tuple[Host, ...], list[Problem], list[Problem]]:

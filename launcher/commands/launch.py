@@ -137,7 +137,8 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
         run_dir = make_named_folder(given.output)
     else:
         run_dir = make_default_folder(Path.cwd(), resolved.spec.model.model_name_or_path, time.localtime())
-    start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=resolution.ds_config, resolved=resolved), manner, approach)
+    new = NewRun(spec_text=resolution.spec_text, ds_config=resolution.ds_config, resolved=resolved, zero_config=resolution.zero_config)
+    start_new(run_dir, new, manner, approach)
 
 
 def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:

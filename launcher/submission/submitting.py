@@ -156,6 +156,7 @@ def _require_ended(run_dir: RunDir, earlier: Submission) -> None:
 def _fill(run_dir: RunDir, run: Run, resolved: ResolvedSpec) -> None:
     fixed = {run_dir.ds_config: run.resolution.ds_config, run_dir.resolved: resolved.to_json()}
     files = {run_dir.spec: run.resolution.spec_text, record_path(run_dir): record_text(fixed), run_dir.hostfile: render_hostfile(resolved.hosts), **fixed}
+    write_files({run_dir.zero_config: run.resolution.zero_config} if run.resolution.zero_config else {})
     write_files(files)
 
 
