@@ -58,15 +58,15 @@ def coded_fields(state: dict[str, Any], offset: int, numel: int) -> dict[str, to
     return codes | {scales: state[scales][blocks_of(offset, numel)] for scales in SCALES.values()}
 
 
-def fresh_state(numel: int, device: torch.device) -> dict[str, Any]:
-    """State of a flat tensor whose moments are all 0, without its count of steps."""
+def fresh_state(stepped: torch.Tensor) -> dict[str, Any]:
+    """State of a tensor that the optimizer steps: its moments are all 0. Without the count of steps."""
     from bitsandbytes.functional import create_dynamic_map
 
-    state: dict[str, Any] = {}
+    device, state = stepped.device, dict[str, Any]()
     for field, scales in SCALES.items():
         values = create_dynamic_map(signed=IS_SIGNED[field]).to(device)
-        state[field] = torch.full((numel,), int(values.abs().argmin()), dtype=torch.uint8, device=device)
-        state[scales] = torch.zeros(-(-numel // BLOCK), dtype=torch.float32, device=device)
+        state[field] = torch.full(stepped.shape, int(values.abs().argmin()), dtype=torch.uint8, device=device)
+        state[scales] = torch.zeros(-(-stepped.numel() // BLOCK), dtype=torch.float32, device=device)
         state[MAPS[field]] = values
     return state
 
@@ -81,7 +81,7 @@ def fill(state: dict[str, Any], pieces: Sequence[CodedPiece]) -> bool:
     for field, scales in SCALES.items():
         if exact:
             for piece in pieces:
-                state[field].narrow(0, piece.offset, piece.numel).copy_(piece.fields[field])
+                state[field].view(-1).narrow(0, piece.offset, piece.numel).copy_(piece.fields[field])
                 state[scales][blocks_of(piece.offset, piece.numel)] = piece.fields[scales].to(state[scales].device)
         else:
             _recode(state, pieces, field)
@@ -106,7 +106,7 @@ def _recode(state: dict[str, Any], pieces: Sequence[CodedPiece], field: str) -> 
     for piece in pieces:
         moments.narrow(0, piece.offset, piece.numel).copy_(decode(piece, field, values))
     codes, quantised = quantize_blockwise(moments, code=values, blocksize=BLOCK)
-    state[field].copy_(codes)
+    state[field].view(-1).copy_(codes)
     state[SCALES[field]].copy_(quantised.absmax)
 
 

@@ -162,7 +162,7 @@ def prepare_codes(engine: Engine, owned: OwnedSlice) -> dict[str, torch.Tensor |
     """A fresh optimizer's state with codes for the tensor that `owned` lies in, to be filled; the one that is there after the first call for it."""
     state = _base_optimizer(engine).state[owned.flat]
     if not is_coded(state):
-        state.update(fresh_state(owned.flat.numel(), owned.flat.device))
+        state.update(fresh_state(owned.flat.detach()))
     return state
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import cross_entropy
+from transformers.optimization import Adafactor
 
 from ftcore.data.cache import Sample, SampleSet
 from ftcore.spec.sections import OptimizerSection
@@ -88,9 +89,36 @@ def _optimizer(masters: dict[str, torch.Tensor], section: OptimizerSection) -> t
     decayed = [master for master in masters.values() if master.dim() > 1]
     plain = [master for master in masters.values() if master.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    if section.type == "adafactor":
+        return Adafactor(groups, lr=section.learning_rate, scale_parameter=False, relative_step=False)
+    if section.type == "muon":
+        matrices = {id(master) for name, master in masters.items() if "_proj." in name}
+        hidden = [master for master in decayed if id(master) in matrices]
+        groups[0]["params"] = [master for master in decayed if id(master) not in matrices]
+        groups.append({"params": hidden, "weight_decay": section.weight_decay})
+        return PlainMuon(groups, lr=section.learning_rate, betas=(section.adam_beta1, section.adam_beta2), eps=section.adam_epsilon)
     if section.type == "sgd":
         return torch.optim.SGD(groups, lr=section.learning_rate, momentum=section.momentum)
     return torch.optim.AdamW(groups, lr=section.learning_rate, betas=(section.adam_beta1, section.adam_beta2), eps=section.adam_epsilon)
+
+
+class PlainMuon(torch.optim.AdamW):
+    """Muon for the matrices of the last group, whole and one by one; momentum 0.95, Nesterov, steps as large as AdamW's."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        group = self.param_groups.pop()
+        super().step()
+        self.param_groups.append(group)
+        for matrix in group["params"]:
+            state = self.state[matrix]
+            average = state["average"] = 0.95 * state.get("average", 0) + 0.05 * matrix.grad
+            x = 0.05 * matrix.grad + 0.95 * average
+            x = x / (x.square().sum().sqrt() + 1e-7)
+            for _ in range(5):
+                x = 3.4445 * x - 4.7750 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
+            matrix.mul_(1 - group["lr"] * group["weight_decay"])
+            matrix.sub_(group["lr"] * 0.2 * max(matrix.shape) ** 0.5 * x)
 
 
 def relative_gap(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
