@@ -16,7 +16,8 @@ from ftcore.model.groups import freeze_matching
 from ftcore.spec.sections import AdapterSection, DataSection, DataSet, MethodSection, ModelSection, OptimizerSection, ParameterGroup, Spec, TrainSection
 from launcher.memory.layout import Layout, model_layout, quantised_bytes
 from launcher.memory.shape import read_shape
-from tests.unit.test_memory_shape import FAMILIES, REAL, SMALL
+from tests.unit.published_models import REAL
+from tests.unit.test_memory_shape import FAMILIES, SMALL
 
 LLAMA = {"model_type": "llama", **SMALL}
 TIED = {**LLAMA, "tie_word_embeddings": True}
