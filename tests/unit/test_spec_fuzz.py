@@ -27,7 +27,8 @@ _DS_KEYS = [
     ("zero", "overrides", "steps_per_print"),
     ("zero", "overrides", "x"),
 ]
-_WORDS = ["lora", "qlora", "sgd", "muon", "warmup_stable_decay", "bf16", "fp32", "cpu", "nvme", "all-linear", "auto", "1e-5", "prompt_completion", "a,b", "${HOME}", "${", "2h30m", "24 GiB"]
+_WORDS = ["lora", "qlora", "sgd", "muon", "warmup_stable_decay", "bf16", "fp32", "cpu", "nvme", "all-linear", "auto", "1e-5", "prompt_completion"]
+_WORDS += ["a,b", "${HOME}", "${", "2h30m", "24 GiB"]
 _REFERENCES = ["builtin:extraction/train", "package:json/x", "package:", "~", "~x/y", "/", "."]
 _SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(0, 4), st.floats(), st.text(max_size=8), st.sampled_from(_WORDS), st.sampled_from(_REFERENCES)
