@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.ds_config import load_preset
+from launcher.ds_schema import stages_of_zero_keys
 from launcher.resolve import Options, read_and_resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,28 @@ SPECS: dict[str, dict[str, Any]] = {
     "stage3_nvme": {"zero": {"stage": 3, "offload_param": "nvme", "nvme_path": "/nvme"}},
     "stage3_nvme_optimizer": {"zero": {"stage": 3, "offload_optimizer": "cpu", "offload_param": "nvme", "nvme_path": "/nvme"}},
     "stage2_overrides": {"zero": {"overrides": {"steps_per_print": 10, "zero_optimization": {"reduce_scatter": False}, "comms_logger": {"enabled": True}}}},
+    "stage1_buckets": {"zero": {"stage": 1, "reduce_bucket_size": 20_000_000, "allgather_bucket_size": 30_000_000, "overlap_comm": True}},
+    "stage3_sizes": {
+        "zero": {
+            "stage": 3,
+            "sub_group_size": 100_000_000,
+            "stage3_prefetch_bucket_size": 0,
+            "stage3_param_persistence_threshold": 10_000,
+            "stage3_max_live_parameters": 200_000_000,
+            "stage3_max_reuse_distance": 0,
+            "zero_hpz_partition_size": 1,
+            "overlap_comm": False,
+        }
+    },
+    "stage1_autocast": {"zero": {"stage": 1}, "train": {"precision": "bf16_autocast"}},
+    "stage3_qlora": {"zero": {"stage": 3}, "train": {"keep_in_fp32": ["inv_freq"]}, "method": {"type": "qlora"}},
+    "stage2_adapters": {"method": {"type": "lora", "adapters": {"a": {}, "b": {"r": 4}}}},
+    "stage2_8bit": {"optimizer": {"type": "adamw_8bit"}},
+    "stage0_adafactor": {"zero": {"stage": 0}, "train": {"precision": "fp32"}, "optimizer": {"type": "adafactor"}},
+    "stage1_muon": {"zero": {"stage": 1}, "optimizer": {"type": "muon", "muon_momentum": 0.9}},
 }
+FIELDS = {f"stage3_{name}": name for name in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters", "max_reuse_distance")}
+"""Our name -> that of DeepSpeed's field, where they differ."""
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero1_offload", "zero2_offload", "zero3_offload", "zero3_nvme")
 
 
@@ -67,8 +89,15 @@ def test_deepspeed_reads_what_the_spec_says(tmp_path: Path, name: str, monkeypat
     zero, optimizer = spec.get("zero", {}), spec.get("optimizer", {})
     assert config.zero_optimization_stage == zero.get("stage", 2)
     assert config.bfloat16_config.enabled == (spec.get("train", {}).get("precision", "bf16") == "bf16") and not config.float16_config.enabled
-    assert config.gradient_clipping == optimizer.get("max_grad_norm", 1.0)
-    assert config.optimizer_params["lr"] == optimizer.get("learning_rate", 2e-5)
+    # What ftlaunch clips itself, and the optimizers that it makes itself, are none of DeepSpeed's affair.
+    by_group = name in ("stage2_adapters", "stage1_muon")
+    assert config.gradient_clipping == (0 if by_group else optimizer.get("max_grad_norm", 1.0))
+    if optimizer.get("type", "adamw") in ("adamw", "sgd"):
+        assert config.optimizer_params["lr"] == optimizer.get("learning_rate", 2e-5)
+    else:
+        assert config.optimizer_name is None and config.zero_allow_untested_optimizer
+    for key in stages_of_zero_keys():
+        assert key not in zero or getattr(config.zero_config, FIELDS.get(key, key)) == zero[key]
     assert (config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps) == (1, 1, 1)
     assert config.grad_accum_dtype == "fp32"
     for key in ("offload_optimizer", "offload_param"):
