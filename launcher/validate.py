@@ -71,6 +71,10 @@ def build_spec(data: dict[str, Any]) -> Spec:
     recomputed = data.get("train", {}).get("gradient_checkpointing")
     if isinstance(recomputed, bool):
         data["train"]["gradient_checkpointing"] = "full" if recomputed else "none"
+    accelerator = data.get("hardware", {}).get("accelerator")
+    if type(accelerator) is int:
+        # 4090 is a name, but to YAML a number.
+        data["hardware"]["accelerator"] = str(accelerator)
     return build(Spec, data)
 
 
