@@ -135,9 +135,9 @@ ALIASES: dict[str, str] = {
     "fp16": "train.precision (`precision: fp16`)",
     "tf32": "train.precision",
     # zero and cluster
-    "deepspeed": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
-    "ds_config": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
-    "deepspeed_config": "=use zero.stage (and zero.offload_*); DeepSpeed's own keys go to zero.overrides",
+    "deepspeed": "=name an existing DeepSpeed JSON as zero.config; or use zero.stage (and zero.offload_*), and zero.overrides for DeepSpeed's own keys",
+    "ds_config": "=name an existing DeepSpeed JSON as zero.config; or use zero.stage (and zero.offload_*), and zero.overrides for DeepSpeed's own keys",
+    "deepspeed_config": "=name an existing DeepSpeed JSON as zero.config; or use zero.stage (and zero.offload_*), and zero.overrides for DeepSpeed's own keys",
     "zero_stage": "zero.stage",
     "zero_optimization": "=use zero.stage; DeepSpeed's own keys go to zero.overrides.zero_optimization",
     "fsdp": "=sharding is DeepSpeed ZeRO's: use zero.stage",
