@@ -17,6 +17,8 @@ from launcher.memory.shape_config import WHERE
 
 PACKAGE = "package:"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+TIMEOUT_S = 10.0
+"""For the hub's first answer."""
 AGAIN = "download or copy the model again"
 
 
@@ -89,10 +91,12 @@ def _package_file(name: str) -> Path:
 
 
 def _fetched(name: str, revision: str) -> Path:
-    """config.json alone, into the hub's cache; HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT (10 s) count as they do there."""
-    from huggingface_hub import errors, hf_hub_download
+    """config.json alone, into the hub's cache; HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE count as they do there."""
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     try:
+        # Asked once: the download itself would try five times, for half a minute, where there is no network.
+        get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision), timeout=TIMEOUT_S)
         return Path(hf_hub_download(name, "config.json", revision=revision))
     except errors.HFValidationError as error:
         raise SpecError(f"{name!r} is neither a folder nor a hub id", where=WHERE, fix="check the path; a hub id reads OWNER/NAME") from error
@@ -103,14 +107,11 @@ def _fetched(name: str, revision: str) -> Path:
         raise SpecError(f"the model {name} has no revision {revision!r}", where="model.revision", fix="use a branch, tag or commit of the model") from error
     except errors.RepositoryNotFoundError as error:
         raise SpecError(f"the hub has no model {name}, or it is private", where=WHERE, fix="check the name; set HF_TOKEN for a private model") from error
-    except errors.LocalEntryNotFoundError as error:
-        what = f"{name} is neither in the hub's cache ({hub_cache()}) nor can it be fetched: {_first_line(error)}"
-        raise SpecError(what, where=WHERE, fix="check the name and the network, or name a local folder") from error
     except errors.EntryNotFoundError as error:
         raise SpecError(f"the hub's {name} has no config.json", where=WHERE, fix="name a model in transformers' format") from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        fix = "check the name and the network, or name a local folder"
-        raise SpecError(f"no folder {name}, and config.json of the hub model could not be fetched: {_first_line(error)}", where=WHERE, fix=fix) from error
+    except Exception as error:  # no network is told by errors of the library below, which differs between the hub's versions
+        what = f"{name} is no folder, not in the hub's cache ({hub_cache()}), and can't be fetched: {_first_line(error)}"
+        raise SpecError(what, where=WHERE, fix="check the name and the network, or name a local folder") from error
 
 
 def _first_line(error: Exception) -> str:
