@@ -41,5 +41,5 @@ def _at(event: Event) -> str:
 
 def _reason(event: Event) -> str:
     """Why a run ended before its last update."""
-    lowest = f"{event.get('metric')} not below {number(event.get('lowest'), '.4f')}"
-    return f"after update {event.get('update')} of {event.get('total_updates')}: {lowest} in {event.get('evaluations')} evaluations"
+    gain = f"no gain of {event.get('metric')} in {event.get('evaluations')} evaluations, its lowest is {number(event.get('lowest'), '.4f')}"
+    return f"after update {event.get('update')} of {event.get('total_updates')}: {gain}"

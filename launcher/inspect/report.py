@@ -70,10 +70,11 @@ def look(run_dir: RunDir) -> Report:
     seen = Seen(held=held, launch=launch, attempts=attempts, is_trained=is_trained, jobs=tuple(jobs), was_cancelled=_was_cancelled(run_dir, launch))
     verdict = judge(seen)
     is_running = verdict.state is State.RUNNING
+    is_early = verdict.state is State.FINISHED and bool(last) and not is_trained
     return Report(
         run=shown(run_dir.path),
         state=str(verdict.state),
-        why=verdict.why,
+        why="stopped early, since its evaluations no longer got better" if is_early else verdict.why,
         attempt=attempts,
         world_size=resolved.world_size,
         hosts=[] if is_placeholder(resolved.hosts) else [f"{host.name}:{host.slots}" for host in resolved.hosts],

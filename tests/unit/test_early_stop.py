@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from ftcore.batch.cursor import Cursor
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import EvaluationSection
 from ftcore.train.early_stop import after_evaluation, is_over
+from launcher.inspect.report import look
 from launcher.record import Record
 from launcher.summary import render_summary
+from tests.unit.local_launch import resolved_for
 
 START = Cursor(order_seed=1, data_fingerprint="f")
 TWO = EvaluationSection(early_stopping_patience=2, early_stopping_threshold=0.1)
@@ -71,5 +75,16 @@ def test_the_summary_says_why() -> None:
     record = Record()
     record.add({"event": "early_stop", "update": 6, "total_updates": 12, "metric": "eval/loss", "lowest": 1.25, "evaluations": 3})
     text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
-    assert "  stopped early     after update 6 of 12: eval/loss not below 1.2500 in 3 evaluations\n" in text
+    assert "  stopped early     after update 6 of 12: no gain of eval/loss in 3 evaluations, its lowest is 1.2500\n" in text
     assert "stopped early" not in render_summary(Record(), run_folder="runs/a", model_folder=None, checkpoint=None)
+
+
+def test_status_says_why_a_finished_run_is_short(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.resolved.write_text(resolved_for().to_json())
+    events = [{"event": "launch_started", "time": 1.0, "attempt": 1}, {"event": "launch_ended", "time": 2.0, "attempt": 1, "status": 0, "reason": ""}]
+    run_dir.events.write_text("".join(json.dumps(event) + "\n" for event in events))
+    for update, why in ((4, "stopped early, since its evaluations no longer got better"), (9, "")):
+        run_dir.metrics.write_text(json.dumps({"update": update, "total_updates": 9, "loss": 1.0}) + "\n")
+        report = look(run_dir)
+        assert (report.state, report.why) == ("finished", why)
