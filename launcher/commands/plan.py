@@ -76,7 +76,8 @@ def run(given: PlanOptions) -> None:
     options = _options(given)
     resolution = read_and_resolve(options)
     resolved = resolution.resolved
-    capacity = capacity_of(resolved, gpu=given.gpu, folder=Path.cwd() / RUNS)
+    # With --gpu the plan is for another machine, and this one's disk says nothing.
+    capacity = capacity_of(resolved, gpu=given.gpu, folder=None if given.gpu else Path.cwd() / RUNS)
     plan = make_plan(resolved, resolution.origin, read_shape(find_config(resolved.spec.model)), capacity)
     facts: dict[str, Any] = {**plan_facts(plan), "warnings": list(resolution.warnings)} if given.as_json else {}
     text = render_plan(plan) if not (given.as_json or given.recommend) else ""
