@@ -1,12 +1,14 @@
-"""How long `ftlaunch --help` and `ftlaunch validate` take over Python's own start: `python -m benchmarks.cli [--rounds N] [--out FILE]`.
+"""How long `ftlaunch --help`, `validate` and `plan` take over Python's own start: `python -m benchmarks.cli [--rounds N] [--out FILE]`.
 
-Wall time of whole processes, commands taking turns, medians. The difference to `python -c pass` is what this project adds.
+Wall time of whole processes, commands taking turns, medians; with `--processor`, processor time (user and system), which says more
+on a busy machine. The difference to `python -c pass` is what this project adds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,12 +19,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FTLAUNCH = str(Path(sys.executable).with_name("ftlaunch"))
+SPEC = str(ROOT / "specs" / "smollm2-lora.yaml")
 BARE = "python -c pass"
 COMMANDS = {
     BARE: [sys.executable, "-c", "pass"],
     "ftlaunch --help": [FTLAUNCH, "--help"],
     "ftlaunch validate": [FTLAUNCH, "validate"],
-    "ftlaunch validate SPEC": [FTLAUNCH, "validate", str(ROOT / "specs" / "smollm2-lora.yaml")],
+    "ftlaunch validate SPEC": [FTLAUNCH, "validate", SPEC],
+    "ftlaunch plan": [FTLAUNCH, "plan"],
+    "ftlaunch plan --spec SPEC": [FTLAUNCH, "plan", "--spec", SPEC],
 }
 
 
@@ -37,7 +42,7 @@ def main() -> None:
         times: dict[str, list[float]] = {name: [] for name in COMMANDS}
         for _ in range(given.rounds):
             for name, command in COMMANDS.items():
-                times[name].append(run(command, empty))
+                times[name].append(run(command, empty, processor=given.processor))
     result = summarise(times)
     print(f"{'command':<26}{'median ms':>12}{'fastest ms':>12}{'over bare Python, ms':>24}")
     for name, row in result.items():
@@ -46,11 +51,13 @@ def main() -> None:
         given.out.write_text(json.dumps({"rounds": given.rounds, "commands": result}, indent=1) + "\n")
 
 
-def run(command: list[str], folder: str) -> float:
-    """Milliseconds of one process. Raises CalledProcessError when it fails."""
-    started = time.perf_counter()
+def run(command: list[str], folder: str, *, processor: bool = False) -> float:
+    """Milliseconds of one process, or with `processor` of the processors that it kept busy. Raises CalledProcessError when it fails."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    return (time.perf_counter() - started) * 1000
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (busy if processor else wall) * 1000
 
 
 def summarise(times: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
@@ -68,6 +75,7 @@ def summarise(times: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cli", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--processor", action="store_true", help="processor time in place of wall time")
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     return parser.parse_args()
 

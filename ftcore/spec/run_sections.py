@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSection:
+    """What is saved, and how much of it is kept."""
+
     save_steps: int = 0
     """Updates between checkpoints; 0 saves at the end only."""
     save_total_limit: int = 2
@@ -19,6 +21,8 @@ class CheckpointSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSection:
+    """When and how the model is measured on held-out rows."""
+
     eval_steps: int = 0
     """Updates between evaluations; 0 evaluates at the end only."""
     eval_on_start: bool = True
@@ -39,6 +43,8 @@ class EvaluationSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingSection:
+    """What is written down while training."""
+
     logging_steps: int = 1
     """Updates between lines of metrics.jsonl."""
     log_samples: bool = False
@@ -49,6 +55,8 @@ class LoggingSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingSection:
+    """What torch's profiler records."""
+
     updates: int = 0
     """Updates whose calls and kernels are recorded with torch's profiler; 0: none."""
     start_update: int = 3

@@ -26,6 +26,8 @@ class ParameterGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSection:
+    """How parameters move."""
+
     type: str = "adamw"
     """adamw, adamw_8bit, adafactor, muon or sgd."""
     learning_rate: float = 2e-5
@@ -46,6 +48,8 @@ class OptimizerSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSection:
+    """The course of the learning rate."""
+
     lr_scheduler_type: str = "linear"
     """linear, cosine, warmup_stable_decay, constant or constant_with_warmup."""
     warmup_ratio: float = 0.0
@@ -64,6 +68,8 @@ class ScheduleSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSection:
+    """Length, precision and memory of the training itself."""
+
     num_train_epochs: float | None = None
     """Passes over the training set; None when max_steps is used."""
     max_steps: int | None = None
@@ -83,6 +89,8 @@ class TrainSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroSection:
+    """What DeepSpeed's ZeRO shards and where it is held."""
+
     stage: int = 2
     """DeepSpeed ZeRO stage 0-3."""
     offload_optimizer: str = "none"
