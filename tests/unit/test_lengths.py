@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftcore.data.build import describe
+from ftcore.data.cache import Counts, write_samples
+from ftcore.data.lengths import note_lengths
+from ftcore.spec.lengths import length_bin, lengths_path, read_lengths
+from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.lengths import BUILTIN_ROWS, data_lengths
+from tests.unit.planned_runs import run
+
+
+def planned(folder: Path, text: str = "x" * 1000) -> ResolvedSpec:
+    file = folder / "train.jsonl"
+    file.write_text(text)
+    resolved = run()
+    data = dataclasses.replace(resolved.spec.data, train=dataclasses.replace(resolved.spec.data.train, path=str(file)))
+    return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, data=data), cache_dir=str(folder / "cache"))
+
+
+def prepare(resolved: ResolvedSpec, lengths: list[int]) -> None:
+    arrow = Path(resolved.cache_dir) / "data" / "x.arrow"
+    arrow.parent.mkdir(parents=True, exist_ok=True)
+    ids = [np.arange(length, dtype=np.int32) for length in lengths]
+    supervised = sum(length // 2 for length in lengths)
+    counts = Counts(rows=len(lengths) + 1, tokens=sum(lengths), supervised_tokens=supervised, dropped={"overlong": 1})
+    write_samples(arrow, ids, [((length - length // 2, length),) for length in lengths], list(range(1, len(lengths) + 1)), counts)
+    spec = resolved.spec
+    note_lengths(describe(arrow), spec.data.train, spec.data, spec.model, Path(resolved.cache_dir))
+
+
+def test_counted_lengths_are_found_again(tmp_path):
+    resolved = planned(tmp_path)
+    prepare(resolved, [10, 10, 100, 1000])
+    found = data_lengths(resolved, resolved.spec.data.train)
+    assert (found.samples, found.tokens, found.supervised_tokens, found.longest) == (4, 1120, 560, 1000)
+    assert found.squares == 100 + 100 + 10_000 + 1_000_000
+    assert found.seen == pytest.approx(found.squares / 1120) and found.supervised_share == 0.5
+    assert not found.is_assumed and found.origin == "counted when the data was last prepared"
+    assert sum(found.histogram.values()) == 4
+    assert found.bins_over(1500) == 0.25 and found.bins_over(4000) == 0
+    # Another length, template or model gives other samples.
+    other = dataclasses.replace(resolved.spec.data, max_length=512)
+    elsewhere = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, data=other))
+    assert data_lengths(elsewhere, other.train).is_assumed
+
+
+def test_a_file_that_has_changed_is_scaled(tmp_path):
+    resolved = planned(tmp_path)
+    prepare(resolved, [100] * 10)
+    Path(resolved.spec.data.train.path).write_text("x" * 3000)
+    found = data_lengths(resolved, resolved.spec.data.train)
+    assert found.samples == 30 and found.tokens == 3000 and found.is_assumed and "changed since" in found.origin
+    os.remove(resolved.spec.data.train.path)
+    assert data_lengths(resolved, resolved.spec.data.train).samples == 10
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"version": 99}', '{"version": 1, "rows": "many"}'])
+def test_damaged_counts_are_passed_over(tmp_path, content):
+    resolved = planned(tmp_path)
+    data = resolved.spec.data
+    path = lengths_path(Path(resolved.cache_dir), data.train, data, resolved.spec.model)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert read_lengths(path) is None
+    assert data_lengths(resolved, data.train).is_assumed
+
+
+def test_a_cache_that_cannot_be_written_to_goes_without(tmp_path):
+    resolved = planned(tmp_path)
+    prepare(resolved, [5])
+    lengths = Path(resolved.cache_dir) / "lengths"
+    for path in lengths.iterdir():
+        path.unlink()
+    lengths.rmdir()
+    lengths.write_text("a file")
+    prepare(resolved, [5])
+    assert data_lengths(resolved, resolved.spec.data.train).is_assumed
+
+
+def test_an_unprepared_file_is_judged_by_its_beginning(tmp_path):
+    row = json.dumps({"messages": [{"role": "user", "content": "word " * 840}]}) + "\n"
+    found = data_lengths(planned(tmp_path, row * 300), planned(tmp_path, row * 300).spec.data.train)
+    assert found.samples == pytest.approx(300, rel=0.05) and 800 < found.mean < 1000 and found.is_assumed
+    assert "assumed, since the data was not prepared yet" in found.origin
+    few = planned(tmp_path, row * 3)
+    assert data_lengths(few, few.spec.data.train).samples == 3
+    long = planned(tmp_path, row.replace("word ", "word " * 9) * 3)
+    assert data_lengths(long, long.spec.data.train).mean == long.spec.data.max_length
+
+
+def test_data_without_a_file(tmp_path):
+    resolved = planned(tmp_path)
+    missing = dataclasses.replace(resolved.spec.data.train, path=str(tmp_path / "gone.jsonl"))
+    assert data_lengths(resolved, missing).samples == 1
+    builtin = dataclasses.replace(missing, path="builtin:extraction/train")
+    assert data_lengths(resolved, builtin).samples == BUILTIN_ROWS["builtin:extraction/train"]
+    empty = planned(tmp_path, "")
+    assert data_lengths(empty, empty.spec.data.train).tokens > 0
+
+
+@given(st.integers(1, 10**7))
+def test_bins_hold_what_they_bound(length):
+    bound = length_bin(length)
+    assert length <= bound <= max(2, 1.19 * length + 1)
+    assert length_bin(bound) == bound
