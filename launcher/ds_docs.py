@@ -25,15 +25,17 @@ zero: {config: ds_z2_config.json}
 checks the JSON by itself; `ftlaunch validate` checks it with the spec. Every mistake comes at once, with the JSON's line.
 
 - **What it may look like**: JSON with comments (`//`, `#`, `/* */`) and with commas before a closing bracket. Hjson without quotes is refused, and so is
-  a key that is given twice. Keys that begin with `_`, `#` or `//` are notes to the reader. `5e8` may stand for a whole number.
+  a key that is given twice. Keys that begin with `_`, `#` or `//` are notes to the reader. `5e8` may stand for a whole number. Older names are read
+  (`cpu_offload`, `bfloat16`, `prefetch_bucket_size` for `stage3_prefetch_bucket_size`, `thread_count` of aio), each thing under one name.
 - **"auto"** is filled in: what the spec decides (batch sizes, clipping, learning rate, betas, weight decay, warm-up, bf16 or fp16) by the spec and its
   defaults, buckets and the `stage3_` sizes by the preset of the stage (ds_configs/). Nothing in RUN/ds_config.json is "auto".
 - **Who wins**, lowest first: the defaults, the JSON, the spec file, the command line (`--zero 3`, `--set optimizer.learning_rate=1e-4`). What the spec does
   not say is taken over from the JSON, so that a short spec is enough. What the JSON and the spec file say of one thing must be the same: each
   contradiction is a problem that names the JSON's line, the spec's key and its line. Over the command line's values the JSON is only warned of.
 - **zero.overrides** wins over what the JSON says of keys that the spec has none for. It takes no key that stands in the spec: the last column says which one.
-- **A run keeps it**: RUN/resolved.json holds every value with the JSON's name and line as its source, RUN/ds_config.json what DeepSpeed gets. A
-  resume reads both and never the JSON, which may be gone. A resume in another stage (`--zero 2`) leaves out what has no effect there.
+- **A run keeps it**: RUN/resolved.json holds every value with the JSON's name and line as its source, RUN/ds_config.json what DeepSpeed gets, and
+  RUN/zero_config.json what the JSON said (without comments and Comet's key) and what was ignored of it. A resume never reads the JSON again, which may be
+  gone. In another stage (`--zero 2`) it leaves out what has no effect there.
 - **What has no effect here** is left out with a warning (`ftlaunch validate`, `launch`, `submit`). What would change training and is not offered is refused,
   unless its value switches it off (`"enabled": false`, or a value named below).
 
@@ -41,7 +43,7 @@ checks the JSON by itself; `ftlaunch validate` checks it with the spec. Every mi
 
 - **Batch sizes.** `train_batch_size` is `batch.global_batch_size`: the samples of an update, on any number of ranks. Micro-batch and accumulation say how an
   update is split, which follows from `batch.micro_batch_tokens` here. Without a `train_batch_size`, and where the spec gives no size, micro-batch x
-  accumulation x ranks is taken for it and told.
+  accumulation (1 where it is not written) x ranks is taken for it and told.
 - **Precision.** `bf16.enabled` and `fp16.enabled` are `train.precision`: one that is true decides; both false, or bf16 false alone, means fp32; both true is
   refused. `torch_autocast` to bfloat16 is bf16_autocast. Stage 0 in bf16 or fp16 is refused, because DeepSpeed is wrong there.
 - **Optimizers.** {optimizers}.

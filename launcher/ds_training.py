@@ -62,6 +62,9 @@ def batch_statement(found: Sorted, world_size: int | None, *, size_given: bool) 
     Micro-batch and accumulation say how an update is split, which is decided by batch.micro_batch_tokens here.
     """
     total, micro, steps = (found.said.get((name,)) for name in SIZES)
+    if steps is None and SIZES[2:] not in found.open:
+        # DeepSpeed's own default (runtime/config.py).
+        steps = 1
     if total is not None:
         for name in SIZES[1:]:
             if (name,) in found.said:

@@ -38,6 +38,8 @@ class Sorted:
     """Values for DeepSpeed that the spec has no key for."""
     remarks: list[Remark] = field(default_factory=list)
     problems: list[Found] = field(default_factory=list)
+    open: set[KeyPath] = field(default_factory=set)
+    """Keys that are "auto"."""
 
     def refuse(self, path: KeyPath, what: str, fix: str) -> None:
         """Adds a problem at a key."""
@@ -55,8 +57,14 @@ def modernise(data: dict[str, Any], lines: dict[KeyPath, int], found: Sorted) ->
     """
     clean: dict[str, Any] = _without_notes(data)
     _move(clean, ("bfloat16",), ("bf16",), lines, found)
+    _move(clean, ("aio", "thread_count"), ("aio", "intra_op_parallelism"), lines, found)
+    if clean.get("steps_per_print") == "Infinity":
+        # As Accelerate writes it; the presets' is as good as never.
+        del clean["steps_per_print"]
     zero = clean.get(ZERO)
     if isinstance(zero, dict):
+        for name in [name for name in OFFLOADS if zero.get(name, {}) is None]:
+            del zero[name]
         for name in _SHORT:
             _move(clean, (ZERO, name), (ZERO, f"stage3_{name}"), lines, found)
         for name, (block, key) in _OLD.items():
@@ -95,7 +103,9 @@ class _Walk:
         """`is_said`: the section stands for one of the spec, so that keys without a mark of their own do, too."""
         for name, value in data.items():
             path, rule = (*above, name), schema["properties"].get(name)
-            if rule is not None and path not in self.wrong and value != "auto":
+            if value == "auto":
+                self.found.open.add(path)
+            elif rule is not None and path not in self.wrong:
                 self._key(path, value, rule, is_said=rule.get("x-json") == "spec" or (is_said and "x-json" not in rule))
 
     def _key(self, path: KeyPath, value: Any, rule: Schema, *, is_said: bool) -> None:

@@ -200,3 +200,42 @@ def test_overrides_win_over_the_json(tmp_path: Path) -> None:
 def test_a_device_taken_back_takes_its_tuning_along(tmp_path: Path) -> None:
     resolution = resolve(tmp_path, CASES / "trainer_stage2_auto.json", "zero.offload_optimizer=none")
     assert "pin_memory" not in resolution.ds_config and resolution.resolved.spec.zero.offload_optimizer == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ('{"train_micro_batch_size_per_gpu": 4}', 8),
+        ('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}', 24),
+        ('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto"}', 16),
+        ('{"gradient_accumulation_steps": 4}', 16),
+        ('{"train_micro_batch_size_per_gpu": 4, "train_batch_size": 5}', 5),
+        ("{}", 16),
+    ],
+)
+def test_sizes(tmp_path: Path, text: str, size: int) -> None:
+    """On two ranks: accumulation that is left out is 1, as in DeepSpeed; what is "auto" leaves the size to the spec, whose default is 16."""
+    assert resolve(tmp_path, text).resolved.spec.batch.global_batch_size == size
+
+
+def test_a_size_in_the_spec_outweighs_micro_batches(tmp_path: Path) -> None:
+    resolution = resolve(tmp_path, CASES / "micro_batches.json", batch={"global_batch_size": 7})
+    assert resolution.resolved.spec.batch.global_batch_size == 7
+    assert any("train_micro_batch_size_per_gpu, gradient_accumulation_steps: ignored" in warning for warning in resolution.warnings)
+
+
+def test_what_other_tools_write(tmp_path: Path) -> None:
+    """Accelerate writes null for offload that is off and Infinity for steps_per_print; aio's threads had another name."""
+    zero = '{"stage": 3, "offload_param": null, "offload_optimizer": {"device": "none", "nvme_path": null}}'
+    text = f'{{"zero_optimization": {zero}, "steps_per_print": Infinity, "aio": {{"thread_count": 2}}}}'
+    resolution = resolve(tmp_path, text)
+    config = json.loads(resolution.ds_config)
+    assert resolution.warnings == () and config["aio"] == {"intra_op_parallelism": 2} and config["steps_per_print"] == 1_000_000_000
+    assert resolution.resolved.spec.zero.offload_optimizer == "none" and "offload_param" not in config["zero_optimization"]
+
+
+def test_momentum_belongs_to_the_optimizer(tmp_path: Path) -> None:
+    for kind, key in (("SGD", "momentum"), ("Muon", "muon_momentum")):
+        text = f'{{"optimizer": {{"type": "{kind}", "params": {{"lr": 0.1, "momentum": 0.8}}}}, "zero_optimization": {{"stage": 1}}}}'
+        optimizer = resolve(tmp_path, text, train={"precision": "fp32"}).resolved.spec.optimizer
+        assert optimizer.type == kind.lower() and getattr(optimizer, key) == 0.8
