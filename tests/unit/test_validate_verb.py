@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,19 @@ def test_code_from_a_repository_runs_only_when_the_spec_says_so_and_is_told(tmp_
     trusting = read_and_resolve(Options(spec_path=tmp_path / "s.yaml", sets=("model.trust_remote_code=true",))).resolved
     (warning,) = spec_warnings(trusting.spec)
     assert "owner/name" in warning and "revision main" in warning
+
+
+HEAVY = {"torch", "transformers", "deepspeed", "numpy", "pyarrow", "datasets", "tokenizers", "peft", "huggingface_hub", "safetensors", "rich", "tqdm", "pandas"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["validate", "s.yaml"], ["plan", "--spec", "s.yaml"], ["config-schema"], ["init", "--yes", "-o", "new.yaml"], ["diff", "s.yaml", "s.yaml"]]
+)
+def test_what_is_decided_before_a_run_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8")
+    program = f"import sys; from launcher.cli import main; status = main({arguments!r}); print(*sys.modules, file=sys.stderr); sys.exit(status)"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    loaded = {name.partition(".")[0] for name in ended.stderr.split()}
+    assert "launcher" in loaded and not loaded & HEAVY
+    assert ("jsonschema" in loaded) == (arguments[0] != "config-schema")
