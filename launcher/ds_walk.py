@@ -17,6 +17,8 @@ _SHORT = (
     *("gather_16bit_weights_on_model_save", "module_granularity_threshold", "use_all_reduce_for_fetch_params", "allgather_sequential"),
 )
 """Names that DeepSpeed also takes without their `stage3_` (field names in zero/config.py)."""
+_MOST_NAMED = 12
+"""More keys than these are no help to one who wrote another."""
 _OLD: dict[str, tuple[str, str]] = {"cpu_offload": ("offload_optimizer", "device"), "cpu_offload_param": ("offload_param", "device")}
 
 
@@ -156,9 +158,13 @@ def _ignore_or_refuse(path: KeyPath, rule: Schema, found: Sorted) -> None:
 
 
 def _advise(path: KeyPath, key: str, schema: Schema) -> str:
+    if path and rule_at((key,)) is not None:
+        return f"move it out of {dotted(path)}, to the top"
+    if rule_at((ZERO, key)) is not None:
+        return f"move it into {ZERO}"
     advice = advise_from_schema(path, key, schema)
-    # Some seventy keys at the top are no help.
-    return advice if path or not advice.startswith("valid here") else "remove it: DeepSpeed reads no such key"
+    is_long = len(schema.get("properties", {})) > _MOST_NAMED
+    return "remove it: DeepSpeed reads no such key here" if is_long and advice.startswith("valid here") else advice
 
 
 def _is_known(path: KeyPath) -> bool:

@@ -15,6 +15,9 @@ ZERO = '{"zero_optimization": {"stage": %d, %s}}'
 SILENT_OR_LATE: list[tuple[str, str, str]] = [
     # Accepted silently by DeepSpeed.
     ('{"zero_optimisation": {"stage": 2}}', "zero_optimisation", "did you mean `zero_optimization`?"),
+    ('{"zero_optimization": {"aio": {"block_size": 9}}}', "zero_optimization.aio", "move it out of zero_optimization, to the top"),
+    ('{"overlap_comm": true}', "overlap_comm", "move it into zero_optimization"),
+    ('{"fp8": {"enabled": true}}', "fp8", "remove it: DeepSpeed reads no such key"),
     ('{"activation_checkpointing": {"partition": true}}', "activation_checkpointing.partition", "did you mean `partition_activations`?"),
     ('{"flops_profiler": {"enable": true}}', "flops_profiler.enable", "did you mean `enabled`?"),
     ('{"aio": {"blocksize": 1}}', "aio.blocksize", "did you mean `block_size`?"),
