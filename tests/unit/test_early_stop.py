@@ -16,6 +16,9 @@ from ftcore.spec.sections import EvaluationSection
 from ftcore.train.early_stop import after_evaluation, is_over
 from launcher.inspect.report import look
 from launcher.record import Record
+from launcher.resolve import read_and_resolve
+from launcher.resuming import resolve_again
+from launcher.spec_source import Options
 from launcher.summary import render_summary
 from tests.unit.local_launch import resolved_for
 
@@ -88,3 +91,17 @@ def test_status_says_why_a_finished_run_is_short(tmp_path: Path) -> None:
         run_dir.metrics.write_text(json.dumps({"update": update, "total_updates": 9, "loss": 1.0}) + "\n")
         report = look(run_dir)
         assert (report.state, report.why) == ("finished", why)
+
+
+def test_a_resume_may_change_the_patience_and_what_is_profiled(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "model: {model_name_or_path: 'builtin:tiny-llama'}\n"
+        "data: {train: {path: 'builtin:extraction/train'}, eval: {path: 'builtin:extraction/eval'}}\n"
+        "checkpoint: {metric_for_best_model: loss}\nevaluation: {eval_steps: 5, early_stopping_patience: 2}\ncluster: {slots: 2}\n"
+    )
+    before = read_and_resolve(Options(spec_path=spec)).resolved
+    sets = ("evaluation.early_stopping_patience=0", "profiling.updates=1", "profiling.start_update=9", "hardware.price_per_hour=2")
+    after = resolve_again(before, Options(sets=sets), 2).spec
+    assert (after.evaluation.early_stopping_patience, after.profiling.start_update, after.hardware.price_per_hour) == (0, 9, 2.0)
+    assert after.schedule == before.spec.schedule
