@@ -8,12 +8,9 @@ from ftcore.spec.errors import FtError, SpecError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import ModelSection
 from launcher.memory.capacity import Capacity, HostFacts, capacity_of, planned_elsewhere
-from launcher.memory.choices import as_options
 from launcher.memory.config_file import PACKAGE, cached_config, find_config, read_config
-from launcher.memory.cost_text import duration
 from launcher.memory.fit import require_fit, shortages
 from launcher.memory.ledger import build_ledger
-from launcher.memory.recommend import recommend
 from launcher.memory.shape import ModelShape, read_shape
 
 
@@ -54,7 +51,12 @@ def shape_at_hand(model: ModelSection) -> ModelShape:
 
 
 def _best_option(resolved: ResolvedSpec, shape: ModelShape, capacity: Capacity) -> str:
-    """The best way that fits, as a fix; empty where nothing does, or the accelerator is not known."""
+    """The best way that fits, as a fix; empty where the accelerator is not known."""
+    # A launch that fits is not kept waiting for these.
+    from launcher.memory.choices import as_options
+    from launcher.memory.cost_text import duration
+    from launcher.memory.recommend import recommend
+
     try:
         found = recommend(resolved, shape, capacity)
     except SpecError:
