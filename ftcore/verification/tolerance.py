@@ -31,8 +31,10 @@ def least_tolerance(precision: str, optimizer: str) -> Distance:
     Losses are means over many tokens, in which roundings cancel: 1e-5 in fp32, epsilon / 16 else. Norms: 1e-4 in fp32, epsilon else.
     Parameters: SGD's step is linear in the gradient, 16 epsilon. AdamW's first steps are near the gradient's sign: with gradients spread
     like a normal distribution and errors of epsilon / 2 relative to that spread, a share of 0.2·epsilon of them changes sign, each by
-    twice its step, so that the move changes by sqrt(4 · 0.2 · epsilon) of itself; rounded up to sqrt(epsilon).
+    twice its step, so that the move changes by sqrt(4 · 0.2 · epsilon) of itself; rounded up to sqrt(epsilon). With adamw_8bit in fp32 all
+    three are those of bf16: moments have 64 steps a decade, and which of them share a scale depends on the split.
     """
+    precision = "bf16" if optimizer == "adamw_8bit" and precision == "fp32" else precision
     epsilon, is_fp32 = EPSILON[precision], precision == "fp32"
     parameters = 16 * epsilon if optimizer == "sgd" else math.sqrt(epsilon)
     return Distance(loss=1e-5 if is_fp32 else epsilon / 16, grad_norm=1e-4 if is_fp32 else epsilon, parameters=max(LEAST, parameters))
