@@ -81,7 +81,7 @@ def layer_bytes(shape: ModelShape, row: Row, compute: Compute, layer: int) -> La
 def norm_bytes(shape: ModelShape, compute: Compute, width: int) -> float:
     """A token's bytes of one norm over `width` numbers: its input (of an RMS norm in fp32), what it was normed to where a weight is trained, statistics."""
     if shape.norm != "rms":
-        return compute.b * width + 2 * (compute.b if compute.b < FLOAT32 else FLOAT32)
+        return compute.b * width + 2 * (min(FLOAT32, compute.b))
     normed = FLOAT32 if shape.family in GEMMAS else compute.b
     return FLOAT32 * width + (normed * width if compute.full else 0) + FLOAT32
 
@@ -122,7 +122,7 @@ def _inputs(shape: ModelShape, own: list[Tensor], compute: Compute, row: Row) ->
     out = [_last(tensor) for tensor in own if tensor.kind == "attention" and _is_output(tensor)]
     into_mlp = [_last(tensor) for tensor in own if tensor.kind in ("mlp", "router") and not _is_down(tensor)]
     total = b * shape.hidden * _saves(compute, into)
-    copied = len(row.segments) > 1 and not row.padded or shape.family in CUT_ROTATION or _in_steps(shape, row)
+    copied = (len(row.segments) > 1 and not row.padded) or shape.family in CUT_ROTATION or _in_steps(shape, row)
     if copied:
         total += b * shape.heads * shape.head_dim * _saves(compute, out)
     norms = [tensor for tensor in own if tensor.kind == "norm" and tensor.name.endswith(".weight") and not _of_heads(tensor)]

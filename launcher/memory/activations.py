@@ -101,9 +101,7 @@ def activation_items(resolved: ResolvedSpec, shape: ModelShape, row: Row | None 
         ("logits", "logits", found.logits, f"{row.supervised:,} supervised positions × {shape.vocab:,} words; their gradient takes the same memory"),
         ("backward pass at its worst", "activations", extra, moment),
     ]
-    return [
-        Item(name=name, group=group, bytes=size, formula=formula, source=SOURCE, phases=("backward",)) for name, group, size, formula in lines if size
-    ]
+    return [Item(name=name, group=group, bytes=size, formula=formula, source=SOURCE, phases=("backward",)) for name, group, size, formula in lines if size]
 
 
 def backward_extra(found: Activations) -> tuple[int, str]:

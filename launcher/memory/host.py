@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.items import Item
@@ -32,8 +33,8 @@ def host_items(layout: Layout, settings: ZeroSettings, states: States, resolved:
     items = [
         process,
         *load,
-        *_optimizer(layout, settings, states),
-        *_parameters(layout, settings),
+        *_optimizer(layout, _unpinned(settings) if on_cpu else settings, states),
+        *_parameters(layout, _unpinned(settings) if on_cpu else settings),
         *_save(states, settings, resolved),
     ]
     return [item for item in items if item.bytes]
@@ -115,6 +116,12 @@ def _save(states: States, settings: ZeroSettings, resolved: ResolvedSpec) -> Ite
         size = states.own * FLOAT + states.state_bytes
         formula = "masters and optimizer state that are not written when the next step comes, all of them at worst"
         yield _host("a checkpoint being written", size, "checkpoint", formula, "ftcore/checkpoint/snapshot.py", TRAINING)
+
+
+def _unpinned(settings: ZeroSettings) -> ZeroSettings:
+    """Ranks on the host have no accelerator to pin memory for."""
+    optimizer, parameters = settings.offload_optimizer, settings.offload_param
+    return replace(settings, offload_optimizer=replace(optimizer, pin_memory=False), offload_param=replace(parameters, pin_memory=False))
 
 
 def _pinned(size: int, pinned: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.activation_row import Row, largest_row
-from launcher.memory.activations import activation_items
+from launcher.memory.activations import activation_items, count_activations
 from launcher.memory.buffers import buffer_items
 from launcher.memory.disk import disk_items
 from launcher.memory.host import host_items, node_bytes
@@ -12,6 +12,7 @@ from launcher.memory.items import Item, Ledger, phase_totals
 from launcher.memory.layout import model_layout
 from launcher.memory.shape import ModelShape
 from launcher.memory.states import count_states, state_items
+from launcher.memory.transients import gather_items, transient_items
 from launcher.memory.zero_settings import zero_settings
 
 __all__ = ["Item", "Ledger", "build_ledger"]
@@ -26,10 +27,14 @@ def build_ledger(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = No
     spec, row = resolved.spec, row or largest_row(resolved, on_cpu=on_cpu)
     settings, layout = zero_settings(resolved), model_layout(spec, shape)
     states = count_states(layout, settings, spec)
+    buffers = buffer_items(layout, settings, shape, on_cpu=row.on_cpu)
+    gathered = sum(item.bytes for item in buffers if item.name == "gathered weights")
     items = [
         *state_items(layout, settings, spec),
-        *buffer_items(layout, settings, shape, on_cpu=row.on_cpu),
+        *buffers,
+        *transient_items(layout, settings, states),
         *activation_items(resolved, shape, row),
+        *gather_items(resolved, shape, row, count_activations(resolved, shape, row), layout, settings, gathered),
         *host_items(layout, settings, states, resolved, on_cpu=row.on_cpu),
         *disk_items(layout, spec),
     ]

@@ -145,8 +145,8 @@ def _flat_gradients(states: States, settings: ZeroSettings, *, offloads: bool) -
 
 
 def _master(states: States, settings: ZeroSettings) -> Iterator[Item]:
-    if settings.wrapper == "none" or (settings.wrapper == "partitioned" and settings.compute_bytes == FLOAT):
-        return  # the optimizer steps the weights themselves
+    if settings.wrapper == "none":
+        return  # the optimizer steps the weights themselves; stage 3 steps a flat copy of them in fp32 too (measured)
     formula = f"4 bytes × {states.own:,}"
     yield Item(name="fp32 master weights", bytes=states.own * FLOAT, group="optimizer", formula=formula, source=SOURCES[settings.wrapper], phases=BUILT)
 
