@@ -14,7 +14,7 @@ from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared, PreparedSet
 from ftcore.spec.resolved import ResolvedSpec
-from ftcore.spec.sections import Spec
+from ftcore.spec.sections import MethodSection, Spec
 
 COUNTED_UPDATES = 500
 """Updates whose deal is worked out for the plan; a longer run's figures are those of its first ones."""
@@ -152,10 +152,22 @@ def describe_precision(spec: Spec) -> str:
         text = "float32, with matrix products in bfloat16"
     else:
         text = "float32"
+    if spec.optimizer.type == "adamw_8bit":
+        text += "; moments of hidden matrices in 8 bits"
+    kept = [group.pattern for group in spec.optimizer.parameter_groups if group.keep_in_fp32]
+    if kept:
+        text += f"; {', '.join(kept)} computed in float32"
     if spec.method.type == "qlora":
-        kind = f"{spec.method.quant_type}, 4 bits" if spec.method.bits == 4 else "8 bits"
-        text += f"; linear layers of the base in {kind}"
+        text += f"; linear layers of the base in {_quantised(spec.method)}"
     return text
+
+
+def _quantised(method: MethodSection) -> str:
+    if method.bits == 8:
+        return "8 bits"
+    stored = "" if method.storage_dtype == "uint8" else f", stored as {method.storage_dtype}"
+    computed = f", computed in {method.compute_dtype}" if method.compute_dtype else ""
+    return f"{method.quant_type}, 4 bits{stored}{computed}"
 
 
 def _notes(spec: Spec) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.spec.resolved import Host, ResolvedSpec
+from ftcore.spec.sections import ParameterGroup
 from tests.ranks.specs import make_spec, with_section
 
 LENGTHS = [5, 9, 30, 31, 40, 7, 12, 22, 18, 3, 3]
@@ -82,3 +83,8 @@ def test_numeric_types_are_told(precision: str, words: str) -> None:
     assert words in describe_precision(with_section(make_spec(2), "train", precision=precision))
     quantised = with_section(make_spec(2, method="lora"), "method", type="qlora", bits=8)
     assert describe_precision(quantised).endswith("linear layers of the base in 8 bits")
+    typed = with_section(quantised, "method", bits=4, storage_dtype="bfloat16", compute_dtype="float32")
+    assert describe_precision(typed).endswith("in nf4, 4 bits, stored as bfloat16, computed in float32")
+    groups = (ParameterGroup(pattern="*head*", keep_in_fp32=True),)
+    kept = with_section(make_spec(2), "optimizer", type="adamw_8bit", parameter_groups=groups)
+    assert describe_precision(kept).endswith("; moments of hidden matrices in 8 bits; *head* computed in float32")
