@@ -11,7 +11,6 @@ from typing import Any
 from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.backends.base import LOOPBACK
 from launcher.hostfile import same_machine_warnings
-from launcher.spec_warnings import spec_warnings
 from launcher.topology import check_local_launch, is_local, local_accelerators
 from launcher.transport import Reach, SshOptions
 
@@ -37,7 +36,7 @@ def approach_hosts(resolved: ResolvedSpec, folder: Path, *, variables: Mapping[s
     """
     cluster, hosts = resolved.spec.cluster, resolved.hosts
     reach = Reach(launcher=launcher or cluster.launcher, ssh=SshOptions(options=cluster.ssh_options))
-    warnings = (*same_machine_warnings(hosts), *spec_warnings(resolved.spec))
+    warnings = same_machine_warnings(hosts)
     if not any(map(reach.is_remote, hosts)):
         if starts:
             check_local_launch(hosts, local_accelerators())

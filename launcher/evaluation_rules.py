@@ -17,7 +17,8 @@ def _set_names(spec: Spec, draft: Draft) -> Findings:
     for name in spec.data.eval_sets:
         where = f"data.eval_sets.{name}"
         if not _NAME.fullmatch(name):
-            yield Problem(what=f"'{name}' is no name of a set", where=where, fix="use letters, digits, _ and -, at most 64 and no - at its beginning: it names files")
+            fix = "use letters, digits, _ and -, at most 64 and no - at its beginning: it names files"
+            yield Problem(what=f"'{name}' is no name of a set", where=where, fix=fix)
         if name == "eval" and spec.data.eval is not None:
             yield Problem(what="the set of data.eval is called eval", where=where, fix="choose another name, or remove data.eval")
 

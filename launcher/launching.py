@@ -23,6 +23,7 @@ from launcher.resuming import resolve_again
 from launcher.run_change import change_run, tell_change
 from launcher.run_folder import locked, next_attempt, require_unused, write_files
 from launcher.spec_source import Options
+from launcher.spec_warnings import spec_warnings
 from launcher.unchanged import load_unchanged, record_path, record_text, require_ds_config
 
 
@@ -64,7 +65,7 @@ def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
         # Checking a spec takes time that a plain resume needs not pay.
         resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir))
         approach = approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher, starts=not manner.dry_run)
-        tell_warnings(approach)
+        tell((*spec_warnings(resolved.spec), *approach.warnings))
         require_ds_config(run_dir, before)
         require_room(resolved, manner, approach)
         if resolved != before:

@@ -65,7 +65,8 @@ def _several_adapters(spec: Spec, draft: Draft) -> Findings:
         return
     for name in method.adapters:
         if not _NAME.fullmatch(name):
-            yield Problem(what=f"'{name}' is no name of an adapter", where=f"{where}.{name}", fix="use letters, digits, _ and -, at most 64 and no - at its beginning: it names a folder")
+            fix = "use letters, digits, _ and -, at most 64 and no - at its beginning: it names a folder"
+            yield Problem(what=f"'{name}' is no name of an adapter", where=f"{where}.{name}", fix=fix)
     if method.modules_to_save:
         what = "modules_to_save would be shared by several adapters, which are each trained as if alone"
         yield Problem(what=what, where="method.modules_to_save", fix="remove it, or train one adapter")

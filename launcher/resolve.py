@@ -21,6 +21,7 @@ from launcher.hostfile import read_hostfile
 from launcher.precision_rules import DTYPES
 from launcher.references import absolute, absolute_data, absolute_model
 from launcher.spec_source import Draft, Options, read_draft
+from launcher.spec_warnings import spec_warnings
 from launcher.topology import local_slots
 from launcher.validate import build_spec, find_problems
 
@@ -74,7 +75,7 @@ def read_and_resolve(options: Options) -> Resolution:
         spec_text=draft.text,
         origin=draft.origin,
         ds_config=render_ds_config(resolved),
-        warnings=(*checked.imported.warnings, *inexact_warnings(resolved)),
+        warnings=(*checked.imported.warnings, *inexact_warnings(resolved), *spec_warnings(resolved.spec)),
         zero_config=checked.imported.text,
     )
 

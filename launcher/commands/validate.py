@@ -83,7 +83,6 @@ def _check(options: Options) -> tuple[str, FtError | None, tuple[str, ...]]:
     from launcher.ds_alone import check_alone
     from launcher.resolve import read_and_resolve
     from launcher.spec_source import STDIN, STDIN_LABEL
-    from launcher.spec_warnings import spec_warnings
 
     alone = check_alone(options.spec_path, options) if isinstance(options.spec_path, Path) else None
     if alone is not None:
@@ -93,4 +92,4 @@ def _check(options: Options) -> tuple[str, FtError | None, tuple[str, ...]]:
         resolution = read_and_resolve(options)
     except FtError as error:
         return STDIN_LABEL if str(options.spec_path) == STDIN else str(options.spec_path or "the default spec"), error, ()
-    return resolution.origin, None, (*resolution.warnings, *spec_warnings(resolution.resolved.spec))
+    return resolution.origin, None, resolution.warnings
