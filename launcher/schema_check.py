@@ -145,6 +145,9 @@ def _wrong_type(failed: _Failed) -> Problem:
     kinds = [kind for kind in (failed.limit if isinstance(failed.limit, list) else [failed.limit]) if kind != "null"]
     what = f"{' or '.join(_KINDS[kind] for kind in kinds)} expected, got {describe(failed.value)}"
     meant = advise_value(dotted(failed.path), describe(failed.value).removeprefix("boolean ")) if isinstance(failed.value, bool) else ""
+    if kinds[0] == "array":
+        [example] = failed.schema.get("examples") or [["a", "b"]]
+        meant = "write a list" + (f": [{', '.join(map(str, example))}]" if not any(isinstance(item, dict) for item in example) else "")
     return Problem(what=what, fix=meant or _type_fix(kinds[0], failed.value, failed.path))
 
 
@@ -192,13 +195,13 @@ def _type_fix(kind: str, value: Any, path: KeyPath) -> str:
     name = dotted(path)
     if kind == "object":
         fits = name in SHORTHANDS and isinstance(value, str | int)
-        return f"write `{name}.{SHORTHANDS[name]}: {value}`" if fits else f"write keys below `{name}:`, or remove it"
+        meant = advise_value(f"{name}.{SHORTHANDS[name]}", str(value)).partition("`")[2].partition("`")[0] if fits else ""
+        return f"write `{name}.{SHORTHANDS[name]}: {meant or value}`" if fits else f"write keys below `{name}:`, or remove it"
     if kind == "boolean":
         return "write true or false, without quotes"
     if kind == "string":
-        return _text_fix(value, path) if isinstance(value, int | float) else "write plain text"
-    if kind == "array":
-        return "write a list: [a, b]"
+        missing = "write text, or leave the key out" if value is None else "write plain text"
+        return _text_fix(value, path) if isinstance(value, int | float) else missing
     if value is None:
         return "give a number, or leave the key out"
     if isinstance(value, float) and value.is_integer():
