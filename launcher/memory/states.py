@@ -53,7 +53,7 @@ def state_items(layout: Layout, settings: ZeroSettings, spec: Spec) -> list[Item
     weights = _sharded_weights(layout, settings, spec) if settings.stage == 3 else _whole_weights(layout, settings, states)
     items = [*weights, *_gradients(states, settings)]
     if settings.offload_optimizer.device == "none":
-        items += [*_master(states, settings), *_moments(states, settings, spec)]
+        items += [*_master(states, settings), *_moments(states, settings, spec), *_building(states, settings)]
     return [item for item in items if item.bytes]
 
 
@@ -139,9 +139,20 @@ def _flat_gradients(states: States, settings: ZeroSettings, *, offloads: bool) -
         yield _gradient("gradients until they are reduced", size, f"{settings.compute_bytes} bytes × {local:,}, whole (coalesced)", FLAT, TRAINING)
     if offloads and not separate:
         return
+    if not separate and (settings.stage == 1 or settings.coalesces):
+        return  # the part takes the place of the whole gradients, one after the other
     # Coalesced, and in stage 1, the reduced part is made when the last backward pass is over.
     phases = TRAINING if settings.stage == 2 and not settings.coalesces else ("step",)
     yield _gradient("gradients, own part", own * width, f"{width} bytes × {own:,}", FLAT, phases)
+
+
+def _building(states: States, settings: ZeroSettings) -> Iterator[Item]:
+    """What making the flat tensors takes for a moment: a second copy of the trained weights, and later, beside the master copy, an empty gradient of it."""
+    if settings.wrapper == "flat" and settings.offload_optimizer.device == "none":
+        padded = sum(group.padded(settings.ranks) for group in states.groups)
+        size = max(padded * settings.compute_bytes - states.own * FLOAT, states.own * FLOAT)
+        formula = f"the larger of a copy of {padded:,} weights and a gradient of {states.own:,}"
+        yield Item(name="making flat tensors", bytes=size, group="weights", formula=formula, source=FLAT, phases=("initialise",))
 
 
 def _master(states: States, settings: ZeroSettings) -> Iterator[Item]:

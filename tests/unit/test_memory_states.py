@@ -25,8 +25,9 @@ TRAINED = 20_000_000
 
 
 def states(resolved: ResolvedSpec, shape: ModelShape) -> dict[str, int]:
-    """Name -> bytes of a rank's states."""
-    items = state_items(model_layout(resolved.spec, shape), zero_settings(resolved), resolved.spec)
+    """Name -> bytes of a rank's states while it trains."""
+    found = state_items(model_layout(resolved.spec, shape), zero_settings(resolved), resolved.spec)
+    items = [item for item in found if item.phases != ("initialise",)]
     assert len({item.name for item in items}) == len(items)
     return {item.name: item.bytes for item in items}
 
@@ -90,7 +91,7 @@ def test_quantised_base_and_adapter() -> None:
             {"trained weights": 2, "gradients of a micro-step": 2, "gradients added up in fp32": 4, "fp32 master weights": 4 / 8, "optimizer state": 1},
         ),
         (1, "fp16", False, {"trained weights": 2, "gradients added up": 4, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1}),
-        (1, "fp32", False, {"trained weights": 4, "gradients added up": 4, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1}),
+        (1, "fp32", False, {"trained weights": 4, "gradients added up": 4, "fp32 master weights": 4 / 8, "optimizer state": 1}),
         (2, "bf16", False, {"trained weights": 2, "gradients, own part": 4 / 8, "fp32 master weights": 4 / 8, "optimizer state": 1}),
         (
             2,
