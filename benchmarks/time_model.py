@@ -1,4 +1,7 @@
-"""The planner's model of time against published training speeds: `python -m benchmarks.time_model` prints each row, then the mean and the worst error.
+"""The planner's model of time against published training speeds: `python -m benchmarks.time_model [--fit]`.
+
+Prints each row, then the mean and the worst error; with --fit, the shares of the data sheet that fit the rows best, and the errors on rows they were not
+fitted to. About 40 s.
 
 Rows of benchmarks/published_times.csv are llm-foundry's (scripts/train/benchmarking/README.md): MPT models, all parameters trained, FSDP, bfloat16.
 """
@@ -6,13 +9,18 @@ Rows of benchmarks/published_times.csv are llm-foundry's (scripts/train/benchmar
 from __future__ import annotations
 
 import csv
+import math
+import random
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection, ZeroSection
+from launcher.memory import roofline, work
 from launcher.memory.accelerators import find_accelerator
 from launcher.memory.lengths import DataLengths
 from launcher.memory.network import network_of
@@ -160,9 +168,55 @@ def summary(name: str, rows: list[Row]) -> str:
     return f"{name}: {len(rows)} rows, mean error {statistics.mean(found):.1%}, worst {max(found):.1%}"
 
 
+START = (0.7, 0.2, 0.8, 0.3, 6.0, 0.5)
+"""Where a fit begins: share of matrix products and of attention on Hopper, the same on Ampere, MOVES, MOVES_AGAIN."""
+
+
+@contextmanager
+def shares(values: tuple[float, ...]) -> Iterator[None]:
+    """The planner's model with these in place of its own."""
+    before = dict(roofline.REACH), work.MOVES, work.MOVES_AGAIN
+    roofline.REACH["hopper"] = roofline.Reach(matmul=values[0], attention=values[1], memory=0.75)
+    roofline.REACH["ampere"] = roofline.Reach(matmul=values[2], attention=values[3], memory=0.75)
+    work.MOVES, work.MOVES_AGAIN = values[4:]
+    try:
+        yield
+    finally:
+        roofline.REACH.update(before[0])
+        work.MOVES, work.MOVES_AGAIN = before[1:]
+
+
+def fit(rows: list[Row], rounds: int = 1200) -> tuple[float, ...]:
+    """The shares with the least mean square of the logarithm of predicted over published speed, by a random search."""
+
+    def loss(values: tuple[float, ...]) -> float:
+        with shares(values):
+            return statistics.mean(math.log(1 + error) ** 2 for error in errors(rows))
+
+    chance, best, least, width = random.Random(0), START, loss(START), 0.15
+    for number in range(1, rounds + 1):
+        tried = tuple(value * math.exp(chance.gauss(0, width) * (chance.random() < 0.4)) for value in best)
+        found = loss(tried)
+        if found < least:
+            best, least = tried, found
+        width *= 0.6 if number % 300 == 0 else 1
+    return best
+
+
+def print_fit(rows: list[Row]) -> None:
+    """The best shares, and the errors on each half of the rows of shares fitted to the other half."""
+    print("best:", ", ".join(f"{value:.3f}" for value in fit(rows)))
+    for half in (0, 1):
+        with shares(fit(rows[1 - half :: 2])):
+            print(summary("fitted to the other half", rows[half::2]))
+
+
 def main() -> None:
     """Prints all rows, and what they come to."""
     rows = published()
+    if "--fit" in sys.argv[1:]:
+        print_fit(rows)
+        return
     for row in [*rows, *others()]:
         speed, times = predicted(row)
         shares = [each / times.total_s for each in (times.compute_s, times.memory_s, times.communication_s)]

@@ -9,7 +9,7 @@ from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.accelerators import NAMES
 from launcher.memory.capacity import Capacity
-from launcher.memory.choices import Choice, choice_of, ways
+from launcher.memory.choices import Choice, Way, choice_of, ways
 from launcher.memory.fit import Shortage
 from launcher.memory.search import Option, Search, rank
 from launcher.memory.shape import ModelShape
@@ -68,17 +68,37 @@ def recommend(
         options += [found] if found is not None else []
         rejected += [Rejected(label=way.label, why=why)] if found is None else []
     options.sort(key=lambda option: rank(option, spec))
+    options, idle = _without_idle_offload(options)
     options, refused = _checked(options, check)
     own = search.lacks(choice_of(spec))
     return Recommendation(
         options=tuple(options),
-        rejected=(*rejected, *refused),
+        rejected=(*rejected, *idle, *refused),
         own=choice_of(spec),
         own_shortages=tuple(own),
         capacity=capacity,
         margin=spec.hardware.margin,
         quantises=quantises,
     )
+
+
+def _without_idle_offload(options: list[Option]) -> tuple[list[Option], list[Rejected]]:
+    """The options without those whose offload gains nothing: one of the same stage and base that offloads less stands before them."""
+    kept: list[Option] = []
+    idle: list[Rejected] = []
+    for option in options:
+        way = option.choice.way
+        before = next((each for each in kept if _offloads_less(each.choice.way, way) and option.changes), None)
+        if before is None:
+            kept.append(option)
+        else:
+            idle.append(Rejected(label=f"{before.choice.way.label}, and offload", why="fits, but is no faster"))
+    return kept, list(dict.fromkeys(idle))
+
+
+def _offloads_less(one: Way, other: Way) -> bool:
+    places = ((one.offload_optimizer, other.offload_optimizer), (one.offload_param, other.offload_param))
+    return one != other and (one.stage, one.base) == (other.stage, other.base) and all(mine in ("none", theirs) for mine, theirs in places)
 
 
 def _checked(options: list[Option], check: Check | None) -> tuple[list[Option], list[Rejected]]:

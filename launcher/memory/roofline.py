@@ -1,7 +1,7 @@
 """Seconds of an update: what it computes over what the accelerator reaches, what it moves over bandwidths, and what of that is not hidden.
 
-The shares below were fitted to 88 published rows of MPT models on H100 and A100 (llm-foundry, scripts/train/benchmarking/README.md) by
-`python -m benchmarks.time_model`, which prints the errors of each row; docs/planning.md tells them.
+The shares below, and MOVES in launcher.memory.work, were fitted to 88 published rows of MPT models on H100 and A100 (llm-foundry,
+scripts/train/benchmarking/README.md): `python -m benchmarks.time_model` prints the error of each, `--fit` fits again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ QUANTISED_BYTES = 0.516
 """Of a parameter in 4 bits with scales quantised as well (64 numbers a block, 256 blocks a group)."""
 
 MOVES = 8.0
-"""How often the bytes that a layer keeps are read or written by the kernels around the matrix products: fitted, see launcher.memory.roofline."""
+"""How often the bytes that a layer keeps are read or written by the kernels around the matrix products: fitted (launcher.memory.roofline)."""
 MOVES_AGAIN = 0.3
 """The same for a layer's second forward pass."""
 LOGIT_BYTES = 24
