@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -101,7 +102,7 @@ def _convert(kind: Any, data: Any) -> Any:
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
         return _convert(kind, data)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(typing.cast(type, kind))
         unknown = set(_of_type(dict, data)) - set(hints)
         if unknown:
             raise KeyError(f"unknown keys {sorted(unknown)} for {kind}")
@@ -116,6 +117,12 @@ def _convert(kind: Any, data: Any) -> Any:
         return data
     # To Python a bool is an int, and to JSON 2.0 may be written 2.
     return float(_of_type((int, float), data)) if kind is float else _of_type(kind, data)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields: read from text, which takes a while."""
+    return typing.get_type_hints(kind)
 
 
 def _of_type(kinds: type | tuple[type, ...], data: Any) -> Any:
