@@ -15,6 +15,7 @@ from launcher.init.data_files import DataFile, find_data, look_at
 from launcher.init.machine import DEMO_DATA, DEMO_EVAL, DEMO_MODEL, Hostfile, accelerators, described_accelerators, find_hostfiles, find_models
 from launcher.init.spec_text import METHODS, Choices
 from launcher.references import check_data, check_model
+from launcher.topology import is_local
 
 Check = Callable[[str], Problem | None]
 NONE = "none"
@@ -62,7 +63,9 @@ def decide(given: Given, root: Path, *, asks: bool) -> Choices:
         evaluation = _ask_evaluation(found, held_out, train) if asks else held_out[0] if len(held_out) == 1 else None
     method = given.method or ("full" if model == DEMO_MODEL else _ask_method() if asks else "lora")
     hosts = given.hosts if given.hosts is not None else _ask_hosts(found) if asks else ""
-    return Choices(model=model, train=train, evaluation=evaluation, method=method, hosts=hosts, has_accelerators=bool(found.gpus))
+    # A machine without accelerators that starts ranks on others is most likely a cluster's login node.
+    has_accelerators = bool(found.gpus) or (bool(hosts) and not all(map(is_local, read_hostfile(Path(hosts)))))
+    return Choices(model=model, train=train, evaluation=evaluation, method=method, hosts=hosts, has_accelerators=has_accelerators)
 
 
 def _require_right(given: Given) -> None:

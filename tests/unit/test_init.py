@@ -163,7 +163,10 @@ def test_without_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "ftlaunch plan --spec sub/mine.yaml" in capsys.readouterr().out
     data = read_document((tmp_path / "sub" / "mine.yaml").read_bytes(), "mine.yaml").data
     assert data["data"]["train"] == {"path": "a.jsonl", "format": "prompt_completion"} and data["data"]["eval"]["path"] == "a_test.jsonl"
-    assert data["method"]["type"] == "lora"
+    assert data["method"]["type"] == "lora" and data["train"]["precision"] == "fp32"
+    (tmp_path / "hosts").write_text("192.0.2.7 slots=2\n", encoding="utf-8")
+    assert init(tmp_path, "--yes", "--model", "owner/name", "-o", "far.yaml", "--hosts", "hosts") == 0
+    assert read_document((tmp_path / "far.yaml").read_bytes(), "far.yaml").data["train"]["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(
