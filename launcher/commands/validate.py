@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """Of the files that count as specs when a folder is given."""
+_OF_DEEPSPEED = ": a DeepSpeed JSON; a spec uses it with zero.config"
 
 
 class ValidateCommand(click.Command):
@@ -55,7 +57,7 @@ def run(specs: tuple[Path, ...], options: Options, *, as_json: bool) -> None:
     for spec in _files(specs) if specs else [None]:
         name, failure, warnings = _check(dataclasses.replace(options, spec_path=spec))
         problems: tuple[Problem, ...] = failure.problems if failure is not None else ()
-        results.append({"file": name, "ok": failure is None, "problems": [dataclasses.asdict(problem) for problem in problems], "warnings": list(warnings)})
+        results.append({"file": name.removesuffix(_OF_DEEPSPEED), "ok": failure is None, "problems": [dataclasses.asdict(problem) for problem in problems], "warnings": list(warnings)})
         if failure is not None:
             failures.append(failure)
         elif not as_json:
@@ -74,7 +76,10 @@ def run(specs: tuple[Path, ...], options: Options, *, as_json: bool) -> None:
 def _files(specs: tuple[Path, ...]) -> Iterator[Path]:
     """The specs, a folder's in its place. A folder without any stays, to be refused as a spec that can't be read."""
     for spec in specs:
-        inside = sorted(path for path in spec.iterdir() if path.suffix in SUFFIXES and path.is_file()) if spec.is_dir() else []
+        inside: list[Path] = []
+        # What is no folder, or can't be looked into, is refused where it is read.
+        with contextlib.suppress(OSError):
+            inside = sorted(path for path in spec.iterdir() if path.suffix in SUFFIXES and path.is_file())
         yield from inside or [spec]
 
 
@@ -86,8 +91,7 @@ def _check(options: Options) -> tuple[str, FtError | None, tuple[str, ...]]:
 
     alone = check_alone(options.spec_path, options) if isinstance(options.spec_path, Path) else None
     if alone is not None:
-        name = f"{options.spec_path}: a DeepSpeed JSON; a spec uses it with zero.config"
-        return name, SpecError(alone.problems) if alone.problems else None, alone.warnings
+        return f"{options.spec_path}{_OF_DEEPSPEED}", SpecError(alone.problems) if alone.problems else None, alone.warnings
     try:
         resolution = read_and_resolve(options)
     except FtError as error:
