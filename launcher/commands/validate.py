@@ -57,7 +57,8 @@ def run(specs: tuple[Path, ...], options: Options, *, as_json: bool) -> None:
     for spec in _files(specs) if specs else [None]:
         name, failure, warnings = _check(dataclasses.replace(options, spec_path=spec))
         problems: tuple[Problem, ...] = failure.problems if failure is not None else ()
-        results.append({"file": name.removesuffix(_OF_DEEPSPEED), "ok": failure is None, "problems": [dataclasses.asdict(problem) for problem in problems], "warnings": list(warnings)})
+        found = [dataclasses.asdict(problem) for problem in problems]
+        results.append({"file": name.removesuffix(_OF_DEEPSPEED), "ok": failure is None, "problems": found, "warnings": list(warnings)})
         if failure is not None:
             failures.append(failure)
         elif not as_json:
