@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from ftcore.spec.document import KeyPath
+from ftcore.spec.document import KeyPath, describe
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import advise
 from ftcore.spec.resolved import build
@@ -28,7 +28,7 @@ TEXT_OR_LIST = (
 
 def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
     """All problems of a readable draft, by place. `world_size` None: the hosts are not known, and rules about it rest."""
-    found = [item for item in check_schema(draft.data, load_schema(SPEC_SCHEMA), _advise) if item.path not in draft.blank]
+    found = [item for item in check_schema(draft.data, load_schema(SPEC_SCHEMA), _advise) if not _is_of_blank(item, draft)]
     wrong = [*(item.path for item in found), *draft.blank]
     spec = partial_spec(draft.data, wrong)
     for rule in RULES:
@@ -76,6 +76,11 @@ def build_spec(data: dict[str, Any]) -> Spec:
         # 4090 is a name, but to YAML a number.
         data["hardware"]["accelerator"] = str(accelerator)
     return build(Spec, data)
+
+
+def _is_of_blank(item: Found, draft: Draft) -> bool:
+    """Whether a mistake is about the null that stands for a value which was not taken; that a key is unknown is said all the same."""
+    return item.path in draft.blank and item.problem.what.endswith(f"got {describe(None)}")
 
 
 def _prune(data: Any, path: KeyPath) -> None:

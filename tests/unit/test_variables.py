@@ -112,12 +112,19 @@ def test_a_spec_with_references_resolves_and_says_so(tmp_path: Path, monkeypatch
 def test_all_unset_variables_are_told_once_and_nothing_else_of_their_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FT_A", "FT_B", "FT_C", "FT_D"):
         monkeypatch.delenv(name, raising=False)
-    text = "model: {model_name_or_path: '${FT_A}/${FT_B}'}\n" + DATA + "cluster:\n  hosts: ${FT_C}\ntrain:\n  max_steps: ${FT_D}\n  seeed: 1\n"
+    text = "model: {model_name_or_path: '${FT_A}/${FT_B}'}\n" + DATA + "cluster:\n  hosts: ${FT_C}\ntrain:\n  max_steps: ${FT_D}\n  seeed: ${FT_A}\n"
     problems = problems_of(tmp_path, text)
     assert [(problem.line, problem.where) for problem in problems] == [
-        *((1, "model.model_name_or_path"), (1, "model.model_name_or_path"), (4, "cluster.hosts"), (6, "train.max_steps"), (7, "train.seeed"))
+        *(
+            (1, "model.model_name_or_path"),
+            (1, "model.model_name_or_path"),
+            (4, "cluster.hosts"),
+            (6, "train.max_steps"),
+            (7, "train.seeed"),
+            (7, "train.seeed"),
+        )
     ]
-    assert all(name in problem.what for name, problem in zip(("FT_A", "FT_B", "FT_C", "FT_D"), problems, strict=False))
+    assert all(name in problem.what for name, problem in zip(("FT_A", "FT_B", "FT_C", "FT_D", "FT_A", "seeed"), problems, strict=True))
 
 
 def test_an_option_in_its_place_needs_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
