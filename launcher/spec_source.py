@@ -169,8 +169,6 @@ def _read(path: Path, label: str) -> tuple[Document, str]:
         raw = _stdin() if label == STDIN_LABEL else path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        if path.is_dir():
-            reason = "it is a folder"
         return unreadable(Problem(what=f"can't read the spec: {reason}", fix="give an existing file with --spec", file=label)), ""
     return read_document(raw, label, Variables(environment=os.environ, is_secret=is_secret)), raw.decode("utf-8", errors="replace")
 

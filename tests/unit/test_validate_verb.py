@@ -57,7 +57,7 @@ def test_a_folder_stands_for_its_specs(tmp_path: Path, capsys: pytest.CaptureFix
     ]
     (tmp_path / "empty").mkdir()
     status, results = as_json(capsys, str(tmp_path / "empty"))
-    assert status == 2 and "it is a folder" in results[0]["problems"][0]["what"]
+    assert status == 2 and "Is a directory" in results[0]["problems"][0]["what"]
 
 
 def test_standard_input(typed: Any, capsys: pytest.CaptureFixture[str]) -> None:
