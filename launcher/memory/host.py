@@ -9,7 +9,7 @@ from dataclasses import replace
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.items import Item
 from launcher.memory.layout import Layout
-from launcher.memory.states import BUILT, FLAT, PARTITION, SHARDED, SOURCES, TRAINING, States, is_persistent, part_bytes
+from launcher.memory.states import BUILT, FLAT, PARTITION, PLAIN, SHARDED, SOURCES, TRAINING, States, is_persistent, part_bytes
 from launcher.memory.zero_settings import ZeroSettings
 
 FLOAT = 4
@@ -78,7 +78,7 @@ def _optimizer(layout: Layout, settings: ZeroSettings, states: States) -> Iterat
     how = ", pinned" if pinned else ""
     yield _host("fp32 master weights", own * FLOAT, "optimizer", f"4 bytes × {own:,}", source, BUILT)
     yield _host("gradients of the optimizer", _pinned(own * FLOAT, pinned), "gradients", f"4 bytes × {own:,}{how}", source, BUILT)
-    yield _host("optimizer state", states.state_bytes, "optimizer", f"{states.state_bytes / max(own, 1):.4g} bytes × {own:,}", "ftcore/engine.py", TRAINING)
+    yield _host("optimizer state", states.state_bytes, "optimizer", f"{states.state_bytes / max(own, 1):.4g} bytes × {own:,}", PLAIN, TRAINING)
     width = settings.compute_bytes
     if settings.wrapper == "flat":
         yield _host("weights on their way back", _pinned(own * width, pinned), "weights", f"{width} bytes × {own:,}{how}", FLAT, BUILT)

@@ -165,7 +165,12 @@ def _master(states: States, settings: ZeroSettings) -> Iterator[Item]:
 def _moments(states: States, settings: ZeroSettings, spec: Spec) -> Iterator[Item]:
     each = states.state_bytes / states.own if states.own else 0.0
     formula = f"{each:.4g} bytes × {states.own:,} ({spec.optimizer.type})"
-    yield Item(name="optimizer state", bytes=states.state_bytes, group="optimizer", formula=formula, source="ftcore/engine.py", phases=TRAINING)
+    yield Item(name="optimizer state", bytes=states.state_bytes, group="optimizer", formula=formula, source=step_source(spec), phases=TRAINING)
+
+
+def step_source(spec: Spec) -> str:
+    """Where the optimizer's state is made."""
+    return PLAIN if spec.optimizer.type in ("adamw", "sgd") else "ftcore/optimizers.py"
 
 
 def _weights(name: str, size: int, formula: str, source: str, phases: tuple[str, ...] = ()) -> Item:
