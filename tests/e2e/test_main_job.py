@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.conftest import TINY, Cli
 
 ROOT = Path(__file__).parents[2]
-FILES = ("spec.yaml", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl")
+FILES = ("spec.yaml", "environment.json", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl")
 FIELDS = (
     *("update", "epoch", "loss", "grad_norm", "learning_rate", "supervised_tokens", "tokens", "tokens_per_s", "supervised_tokens_per_s"),
     *("seconds_data", "seconds_forward", "seconds_backward", "seconds_step", "peak_memory_bytes"),
