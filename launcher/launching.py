@@ -78,7 +78,7 @@ def require_room(resolved: ResolvedSpec, manner: Manner, approach: Approach, fol
     """Tells how much memory and disk are short of, if any. Raises DoesNotFitError when the run can't fit and nobody said --force; a dry run is only told."""
     from launcher.memory.launch_fit import check_launch
 
-    tell(check_launch(resolved, folder=folder, facts=approach.facts, refuses=not (manner.force or manner.dry_run)))
+    tell(check_launch(resolved, folder=folder, facts=approach.facts, refuses=not (manner.force or manner.dry_run), goes_on=folder is None))
 
 
 def tell_warnings(approach: Approach) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftcore.spec.errors import FtError, SpecError
+from ftcore.spec.errors import FtError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import ModelSection
 from launcher.memory.capacity import Capacity, HostFacts, capacity_of, planned_elsewhere
@@ -15,11 +15,18 @@ from launcher.memory.shape import ModelShape, read_shape
 
 
 def check_launch(
-    resolved: ResolvedSpec, *, folder: Path | None = None, facts: HostFacts | None = None, refuses: bool = True, elsewhere: bool = False
+    resolved: ResolvedSpec,
+    *,
+    folder: Path | None = None,
+    facts: HostFacts | None = None,
+    refuses: bool = True,
+    elsewhere: bool = False,
+    goes_on: bool = False,
 ) -> list[str]:
     """What to warn of before ranks of `resolved` are started, with a run folder in `folder` (None: its disk is not judged).
 
-    `facts` are what preflight heard of the hosts; `elsewhere`: the ranks will run on machines that nothing is known of but what spec.hardware says.
+    `facts` are what preflight heard of the hosts; `elsewhere`: the ranks will run on machines that nothing is known of but what spec.hardware
+    says; `goes_on`: the run was begun, and only what a resume may change is proposed.
     Raises DoesNotFitError when it can't fit, with the best option that does; a warning instead unless it `refuses`. A model or a machine that
     can't be planned for is a warning as well.
     """
@@ -29,7 +36,7 @@ def check_launch(
         ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared)
         found = shortages(resolved, ledger, capacity)
         short = any(each.is_error for each in found)
-        advice = _best_option(resolved, shape, capacity) if short and refuses else ""
+        advice = _best_option(resolved, shape, capacity, goes_on=goes_on) if short and refuses else ""
     except FtError as error:
         return [f"whether it fits in memory was not checked: {error.problems[0].what}"]
     except Exception as error:  # noqa: BLE001  an odd model must not keep a run from starting
@@ -50,15 +57,19 @@ def shape_at_hand(model: ModelSection) -> ModelShape:
     return read_shape(read_config(cached))
 
 
-def _best_option(resolved: ResolvedSpec, shape: ModelShape, capacity: Capacity) -> str:
+def _best_option(resolved: ResolvedSpec, shape: ModelShape, capacity: Capacity, *, goes_on: bool) -> str:
     """The best way that fits, as a fix; empty where the accelerator is not known."""
     # A launch that fits is not kept waiting for these.
     from launcher.memory.choices import as_options
     from launcher.memory.cost_text import duration
     from launcher.memory.recommend import recommend
+    from launcher.resuming import FREE_KEYS
+
+    def check(changes: dict[str, str]) -> list[Problem]:
+        return [Problem(what=f"{key} can't change when a run goes on") for key in changes if goes_on and key not in FREE_KEYS]
 
     try:
-        found = recommend(resolved, shape, capacity)
+        found = recommend(resolved, shape, capacity, check=check)
     except SpecError:
         return ""
     if not found.options:

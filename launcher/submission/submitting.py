@@ -125,16 +125,16 @@ def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
             _require_ended(run_dir, earlier)
             how = _as_before(how, earlier)
         section = earlier.scheduler if earlier is not None else resolved.spec.cluster.scheduler
-        require_room_there(resolved, how)
+        require_room_there(resolved, how, goes_on=True)
         scheduler = scheduler_again(resolved, section, asked, next_attempt(run_dir))
         return _submit(run_dir, resolved, scheduler, how)
 
 
-def require_room_there(resolved: ResolvedSpec, how: How) -> None:
+def require_room_there(resolved: ResolvedSpec, how: How, *, goes_on: bool = False) -> None:
     """Tells what is short on the job's hosts, as far as spec.hardware says what they have. Raises DoesNotFitError when it can't fit, unless `how.force`."""
     from launcher.memory.launch_fit import check_launch
 
-    tell(check_launch(resolved, refuses=not how.force, elsewhere=True))
+    tell(check_launch(resolved, refuses=not how.force, elsewhere=True, goes_on=goes_on))
 
 
 def _as_before(how: How, earlier: Submission) -> How:

@@ -16,6 +16,7 @@ from launcher.memory.capacity import Capacity, capacity_of, planned_elsewhere
 from launcher.memory.fit import require_fit, shortages
 from launcher.memory.launch_fit import check_launch
 from launcher.memory.ledger import build_ledger
+from launcher.submission.submitting import How, require_room_there
 from tests.unit.planned_runs import LLAMA_8B, llama, run
 
 
@@ -159,6 +160,20 @@ def test_a_launch_is_refused_with_what_fits_unless_forced(tmp_path):
     with pytest.raises(DoesNotFitError) as caught:
         check_launch(here(tmp_path, accelerator="4090", host_memory=8 * GIB))
     assert "nothing that `ftlaunch plan --recommend` weighs fits" in caught.value.problems[0].fix
+
+
+def test_a_run_that_goes_on_is_told_what_a_resume_may_change(tmp_path):
+    with pytest.raises(DoesNotFitError) as caught:
+        check_launch(here(tmp_path, accelerator="h100-80:60"), goes_on=True)
+    assert "gradient_checkpointing" not in caught.value.problems[0].fix and "offload" not in caught.value.problems[0].fix
+
+
+def test_a_submission_is_refused_unless_forced(tmp_path, capsys):
+    resolved, how = here(tmp_path, accelerator="4090"), How(on_cpu=False, chain=1, env_file=None, exports=True)
+    with pytest.raises(DoesNotFitError):
+        require_room_there(resolved, how)
+    require_room_there(resolved, dataclasses.replace(how, force=True))
+    assert "it does not fit: a rank takes" in capsys.readouterr().err
 
 
 def test_an_odd_model_never_stands_in_the_way(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from ftcore.spec.errors import CheckpointError, DoesNotFitError
@@ -14,7 +15,7 @@ from launcher.memory.accelerators import GIB, find_accelerator
 from launcher.memory.capacity import Capacity
 from launcher.memory.pilot import LEAST_UPDATES, Measured, compare, pilot_spec, read_measured
 from launcher.memory.pilot_text import pilot_facts, render_pilot
-from tests.unit.planned_runs import llama, run
+from tests.unit.planned_runs import LLAMA_8B, llama, run
 
 SHAPE = llama(layers=4, hidden=2048, intermediate=8192)
 
@@ -28,13 +29,13 @@ def measured(peak: int, tokens_per_s: float = 5000.0) -> Measured:
     return Measured(updates=6, update_s=2.0, tokens_per_s=tokens_per_s, supervised_tokens_per_s=2000.0, peak_bytes=(peak, peak - 5), row_tokens=1000)
 
 
-def write_metrics(folder: Path, updates: int, ranks: int = 2) -> RunDir:
+def write_metrics(folder: Path, updates: int, ranks: int = 2, peak: int = 100) -> RunDir:
     run_dir = RunDir(folder)
     (folder / "metrics").mkdir()
     lines = [{"update": number, "seconds": 9.0 if number <= 2 else 2.0, "tokens": 4000, "supervised_tokens": 1000} for number in range(1, updates + 1)]
     run_dir.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"update": 99, "se')
     for rank in range(ranks):
-        mine = [{"update": number, "tokens": 2000, "micro_steps": 2, "peak_memory_bytes": 100 * number + rank} for number in range(1, updates + 1)]
+        mine = [{"update": number, "tokens": 2000, "micro_steps": 2, "peak_memory_bytes": peak * number + rank} for number in range(1, updates + 1)]
         run_dir.rank_metrics(rank).write_text("".join(json.dumps(line) + "\n" for line in mine))
     return run_dir
 
@@ -71,6 +72,29 @@ def test_a_run_that_would_not_fit():
     resolved = run(ranks=2, samples=16)
     found = compare(resolved, SHAPE, room(), measured(40 * GIB))
     assert found.fits is False and "it does not fit" in render_pilot(found)
+
+
+def test_a_whole_run_that_would_not_fit_ends_with_status_7(tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(LLAMA_8B))
+    (tmp_path / "run").mkdir()
+    run_dir = write_metrics(tmp_path / "run", 4, peak=10 * GIB)
+    resolved = run(ranks=2, accelerator="4090", method="lora")
+    model = dataclasses.replace(resolved.spec.model, model_name_or_path=str(tmp_path / "model"))
+    resolved = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, model=model))
+    with pytest.raises(DoesNotFitError) as caught:
+        pilot_verb._report(resolved, run_dir, type("Approach", (), {"facts": {}})())
+    assert caught.value.exit_status == 7 and "by the pilot" in str(caught.value)
+    assert json.loads((tmp_path / "run" / "pilot.json").read_text())["run"]["fits"] is False
+    assert "it does not fit" in capsys.readouterr().out
+    (tmp_path / "model" / "config.json").write_text("{")
+    pilot_verb._report(resolved, run_dir, type("Approach", (), {"facts": {}})())
+    assert "what was expected is not known" in capsys.readouterr().out
+
+
+def test_one_spec_is_piloted_at_a_time():
+    with pytest.raises(click.UsageError, match="one SPEC"):
+        pilot_verb.run(pilot_verb.PilotOptions(**pilot_verb.command.make_context("pilot", ["a.yaml", "b.yaml"]).params))
 
 
 def test_nothing_to_set_it_beside():
