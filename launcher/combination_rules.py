@@ -18,5 +18,5 @@ def _refused(entry: Entry, spec: Spec, draft: Draft) -> Findings:
         yield problem_of(entry, combination)
 
 
-COMBINATION_RULES = tuple(Rule(tuple(key for axis in entry.when for key in AXIS[axis].keys), partial(_refused, entry)) for entry in REFUSED)
+COMBINATION_RULES = tuple(Rule(tuple(key for axis in entry.when for key in AXIS[axis].keys), partial(_refused, entry)) for entry in REFUSED if not entry.by_key)
 """One for each entry, so that a mistake in one key hides only what is about it."""

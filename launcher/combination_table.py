@@ -22,6 +22,8 @@ class Entry:
     """`{axis}` stands for the value met."""
     key: str = ""
     """The key of a spec that is wrong; empty: that of the first axis."""
+    by_key: bool = False
+    """Validation says it of each key by itself, in launcher/ds_rules.py."""
 
     def matches(self, values: dict[str, Value]) -> bool:
         """Whether `values` (axis -> value, of some axes or all) has what the entry asks for."""
@@ -93,13 +95,9 @@ REFUSED = (
     ),
     Entry(when={"coalesces": (True,), "stage": (0, 1)}, reason="true is refused here: stages 0 and 1 reduce once an update anyway"),
     Entry(
-        when={"coalesces": (True,), "offload_optimizer": ("cpu", "nvme")},
-        reason="true is refused here: it was not shown to be right with an offloaded optimizer",
-    ),
-    Entry(
         when={"collectives": ("zero++",), "stage": BELOW_3},
         reason="ZeRO++ needs stage 3: at stage {stage} DeepSpeed takes its keys and does nothing",
-        key="zero.stage",
+        by_key=True,
     ),
     Entry(
         when={"attention": ("flash_attention_2",), "precision": ("fp32", "bf16_autocast")},
@@ -147,8 +145,7 @@ PLANES = (
     ("recomputes", "base"),
     ("recomputes", "precision"),
     ("recomputes", "offload_param"),
-    ("coalesces", "stage"),
-    ("coalesces", "offload_optimizer"),
+    ("coalesces", "stage", "offload_optimizer"),
     ("coalesces", "offload_param"),
     ("coalesces", "method"),
     ("coalesces", "adapters"),

@@ -75,7 +75,7 @@ def spec_of(combination: Combination) -> Spec:
     made = combination
     kind = "full" if made.method == "full" else "lora" if made.base == "whole" else "qlora"
     optimizer = OptimizerSection(type=made.optimizer, learning_rate=LEARNING_RATES[made.optimizer], weight_decay=0.1, max_grad_norm=1.0)
-    spec = make_spec(made.stage, optimizer=optimizer, budget=80, updates=2, method=kind, save_steps=1, coalesce=made.coalesces)
+    spec = make_spec(made.stage, optimizer=optimizer, budget=40, updates=2, method=kind, save_steps=1, coalesce=made.coalesces)
     method: dict[str, object] = {"lora_dropout": 0.0, "use_rslora": made.method == "rslora", "use_dora": made.method == "dora"}
     if made.adapters == "several":
         method["adapters"] = {"narrow": AdapterSection(r=2), "wide": AdapterSection(r=4)}

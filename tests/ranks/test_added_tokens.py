@@ -13,7 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ftcore import export
 from ftcore.data.cache import Counts, write_samples
-from ftcore.data.prepared import ModelSource
+from ftcore.data.prepared import ModelSource, PreparedSet
+from ftcore.prepare import check_fits
+from ftcore.spec.errors import DataError
 from ftcore.spec.run_dir import RunDir
 from tests.ranks.pool import RankPool
 from tests.ranks.small_model import VOCABULARY
@@ -45,7 +47,7 @@ def enlarged(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 @pytest.mark.parametrize(("stage", "whole"), [(3, ()), (2, ("embed_tokens",))])
 def test_an_adapter_of_an_enlarged_base_loads_in_one_call(stage: int, whole: tuple[str, ...], pool: RankPool, enlarged: Small, tmp_path: Path) -> None:
-    """F16: the rows of the new tokens come from the base, or from the adapter where the embedding is trained whole."""
+    """F16: the rows of the new tokens come from the base, or from the adapter where the embedding is trained whole. G03: resized before it is partitioned."""
     source, samples = enlarged
     spec = with_section(make_spec(stage, method="lora", updates=4), "method", lora_dropout=0.0, modules_to_save=whole)
     expected = pool.run(train_and_score, 2, str(tmp_path / "run"), spec, source, samples, logs=tmp_path / "logs")[0]
@@ -59,3 +61,11 @@ def test_an_adapter_of_an_enlarged_base_loads_in_one_call(stage: int, whole: tup
     assert record["vocab_size"] == model.get_input_embeddings().weight.shape[0] == expected.shape[1] == VOCABULARY + 2
     # The policy on embeddings is told too.
     assert f"{VOCABULARY + 2} entries, as in the base: ftlaunch does not resize embeddings" in (out / "README.md").read_text()
+
+
+def test_a_token_that_the_base_has_no_row_for(small: Small, enlarged: Small) -> None:
+    """G03: nothing is resized behind the user's back, partitioned or not: refused before any rank exists."""
+    prepared = PreparedSet(arrow=enlarged[1], samples=16, rows=16, tokens=16 * 12, supervised_tokens=16 * 8)
+    with pytest.raises(DataError, match=f"makes token id {VOCABULARY + 1}, and the model's vocab_size is {VOCABULARY}"):
+        check_fits("data.train", prepared, small[0])
+    check_fits("data.train", prepared, enlarged[0])

@@ -142,6 +142,10 @@ def changed_model(cache: Path, folder: Path, name: str) -> Spec:
         del weights[NORM]
     elif name == "shape":
         weights[NORM] = torch.zeros(3)
+    elif name == "head":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+        weights.pop("lm_head.weight", None)
     elif name == "type":
         (folder / "config.json").write_text('{"model_type": "no_such"}')
     elif name in ("pickle", "damaged pickle"):
@@ -158,6 +162,7 @@ def changed_model(cache: Path, folder: Path, name: str) -> Spec:
     ("name", "reason"),
     [
         ("missing", f"model is not whole: the weight files lack {NORM}"),
+        ("head", "the weight files lack lm_head.weight"),  # J08: none is made up, so that none is ever gathered to be filled
         ("shape", rf"other shapes than config.json says: {NORM} \(3 in the file, 128 in the model\)"),
         ("type", "transformers can't build .*no_such"),
         ("damaged pickle", "pytorch_model.bin is damaged"),
