@@ -10,7 +10,7 @@ from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
 from launcher.ds_schema import overrides_schema
-from launcher.references import absolute
+from launcher.references import absolute, is_class
 from launcher.schema_check import Found, Schema, advise_from_schema, check_schema
 
 HOME: KeyPath = ("zero", "overrides")
@@ -33,7 +33,7 @@ def check_overrides(spec: Spec, world_size: int | None, *, other_stage: bool = F
         found.append(Found(item.path, sized) if sized and item.path[0] in SIZES else item)
     zero = overrides.get("zero_optimization")
     wrong = {item.path for item in found}
-    rules = [*_profile_rules(overrides), *_precision_rules(overrides, spec)]
+    rules = [*_profile_rules(overrides), *_precision_rules(overrides, spec), *_leaf_rules(zero)]
     if isinstance(zero, dict) and not other_stage:
         rules += [*_stage_rules(zero, spec, schema), *_value_rules(zero, spec)]
     found += [item for item in rules if item.path not in wrong]
@@ -92,6 +92,16 @@ def _profile_rules(overrides: dict[str, Any]) -> Iterator[Found]:
     if isinstance(file, str) and "\0" not in file and Path(absolute(file)).exists():
         problem = Problem(what=f"{absolute(file)} exists, and DeepSpeed would write over it", fix="name a new file")
         yield Found(("flops_profiler", "output_file"), problem)
+
+
+def _leaf_rules(zero: Any) -> Iterator[Found]:
+    """DeepSpeed passes over a leaf class that is not there, and then gathers each expert by itself."""
+    leaf = zero.get("leaf_module") if isinstance(zero, dict) else None
+    classes = leaf.get("classes") if isinstance(leaf, dict) else None
+    for position, name in enumerate(classes if isinstance(classes, list) else ()):
+        if isinstance(name, str) and "." in name and not is_class(name):
+            fix = "write PACKAGE.MODULE.CLASS as in an import, or the class's name alone"
+            yield Found(("zero_optimization", "leaf_module", "classes", position), Problem(what=f"there is no class {name}", fix=fix))
 
 
 def _precision_rules(overrides: dict[str, Any], spec: Spec) -> Iterator[Found]:

@@ -78,6 +78,23 @@ def check_adapter(path: str) -> Problem | None:
     return None
 
 
+def is_class(name: str) -> bool:
+    """Whether an installed package has a module of its own with this class (`transformers.models.llama.modeling_llama.LlamaMLP`); nothing is imported."""
+    package, *modules, last = name.split(".")
+    if not all(part.isidentifier() for part in (package, *modules, last)):
+        return False
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:
+        # A module that was not imported from a file, such as __main__.
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for file in (Path(folder, *modules).with_suffix(".py") if modules else Path(folder, "__init__.py"), Path(folder, *modules, "__init__.py")):
+            if file.is_file() and re.search(rf"^class {last}\b", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+                return True
+    return False
+
+
 def check_nvme(path: str) -> Problem | None:
     """Why `path` can't be the NVMe folder, or None; whether it exists is each host's own affair."""
     return Problem(what=f"{absolute(path)} is a file", fix="name a folder") if os.path.isfile(absolute(path)) else None
