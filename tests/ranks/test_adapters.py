@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -25,22 +26,32 @@ CLIPPED = OptimizerSection(learning_rate=3e-3, weight_decay=0.1, max_grad_norm=0
 """Every update's norm is over the limit, so that clipping over both adapters would show."""
 
 
-def make(stage: int, names: tuple[str, ...], *, coalesce: bool = False, precision: str = "fp32") -> Spec:
-    spec = make_spec(stage, optimizer=CLIPPED, method="lora", updates=5, coalesce=coalesce, precision=precision, budget=40)
+def make(stage: int, names: tuple[str, ...], *, coalesce: bool = False, precision: str = "fp32", kind: str = "adamw") -> Spec:
+    spec = make_spec(stage, optimizer=dataclasses.replace(CLIPPED, type=kind), method="lora", updates=5, coalesce=coalesce, precision=precision, budget=40)
     spec = with_section(spec, "method", lora_dropout=0.0, adapters={name: ADAPTERS[name] for name in names})
     return with_section(spec, "zero", overrides={"zero_optimization": {"stage3_param_persistence_threshold": 0}}) if stage == 3 else spec
 
 
 @pytest.mark.parametrize(
-    ("stage", "coalesce", "precision"),
-    [(0, False, "fp32"), (1, False, "bf16"), (2, False, "fp32"), (2, True, "fp32"), (3, False, "fp32"), (3, True, "fp32")],
+    ("stage", "coalesce", "precision", "kind"),
+    [
+        (0, False, "fp32", "adamw"),
+        (1, False, "bf16", "adamw"),
+        (2, False, "fp32", "adamw"),
+        (2, True, "fp32", "adamw"),
+        (3, False, "fp32", "adamw"),
+        (3, True, "fp32", "adamw"),
+        (3, False, "fp32", "adamw_8bit"),
+        (2, False, "fp32", "muon"),
+    ],
 )
-def test_an_adapter_beside_another_trains_as_if_alone(stage: int, coalesce: bool, precision: str, pool: RankPool, small: Small, tmp_path: Path) -> None:
+def test_an_adapter_beside_another_trains_as_if_alone(
+    stage: int, coalesce: bool, precision: str, kind: str, pool: RankPool, small: Small, tmp_path: Path
+) -> None:
     """Bit for bit: nothing that belongs to one reaches the other's gradients, moments or norm."""
     together = tuple(ADAPTERS)
-    runs = [
-        (str(tmp_path / "-".join(names)), make(stage, names, coalesce=coalesce, precision=precision)) for names in (together, *((name,) for name in together))
-    ]
+    choices = (together, *((name,) for name in together))
+    runs = [(str(tmp_path / "-".join(names)), make(stage, names, coalesce=coalesce, precision=precision, kind=kind)) for names in choices]
     both, *alone = pool.run(train_runs, 2, runs, *small, logs=tmp_path / "logs")[0]
     assert both.micro_steps[0] > 1
     assert len(both.final) == sum(len(one.final) for one in alone)

@@ -13,6 +13,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import ModelSource
 from ftcore.spec.sections import OptimizerSection, ParameterGroup, Spec
 from ftcore.train.schedule import learning_rate_factor
+from tests.ranks.engine_facts import allow_fp16
 from tests.ranks.jobs import TrainedRank, train_runs
 from tests.ranks.matrix import windows_of
 from tests.ranks.pool import RankPool
@@ -39,8 +40,18 @@ def splits(world_size: int) -> dict[str, Spec]:
             specs[f"{kind} {stage}"] = make_spec(stage, optimizer=section, updates=UPDATES, budget=160 // world_size, coalesce=coalesce)
     grouped = dataclasses.replace(SECTIONS["muon"], parameter_groups=GROUPS)
     specs["groups muon"] = make_spec(3 if world_size > 1 else 0, optimizer=grouped, updates=UPDATES)
-    specs["offload muon"] = with_section(make_spec(2 if world_size > 1 else 3, optimizer=SECTIONS["muon"], updates=UPDATES), "zero", offload_optimizer="cpu")
+    for kind in ("adamw_8bit", "muon"):
+        offloaded = make_spec(2 if world_size == 2 else 3, optimizer=SECTIONS[kind], updates=UPDATES)
+        specs[f"offload {kind}"] = with_section(offloaded, "zero", offload_optimizer="cpu")
+    half = with_section(make_spec({1: 3, 2: 1, 4: 2}[world_size], optimizer=SECTIONS["muon"], updates=UPDATES), "model", dtype="float16")
+    specs["fp16 muon"] = with_section(half, "train", precision="fp16")
     return specs
+
+
+def train_everywhere(rank: int, world_size: int, runs: list[tuple[str, Spec]], source: ModelSource, samples: str) -> list[TrainedRank]:
+    """`train_runs` where DeepSpeed is told that this machine has fp16."""
+    allow_fp16()
+    return train_runs(rank, world_size, runs, source, samples)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +73,7 @@ def split_runs(pool: RankPool, small: Small, tmp_path_factory: pytest.TempPathFa
     for world_size in (1, 2, 4):
         folder, specs = tmp_path_factory.mktemp(f"splits_{world_size}"), splits(world_size)
         runs = [(str(folder / name.replace(" ", "_")), spec) for name, spec in specs.items()]
-        results[world_size] = dict(zip(specs, pool.run(train_runs, world_size, runs, *small, logs=folder / "logs")[0], strict=True))
+        results[world_size] = dict(zip(specs, pool.run(train_everywhere, world_size, runs, *small, logs=folder / "logs")[0], strict=True))
     return results
 
 
@@ -85,6 +96,12 @@ def test_norms_of_groups_are_clipped_before_muon(split_runs: dict[int, dict[str,
     for world_size in (2, 4):
         assert relative_gap(split_runs[world_size]["groups muon"].change, first.change) <= TOLERANCE["muon"]
     assert relative_gap(split_runs[1]["muon 0"].change, first.change) > 0.1
+
+
+def test_muon_does_not_see_the_loss_scale(split_runs: dict[int, dict[str, TrainedRank]], references: dict[str, Curve]) -> None:
+    for trained in (split_runs[world_size]["fp16 muon"] for world_size in split_runs):
+        assert trained.losses == pytest.approx(references["muon"].losses, rel=1e-3)
+        assert trained.norms == pytest.approx(references["muon"].norms, rel=1e-2)
 
 
 RESUMED = {
@@ -156,6 +173,7 @@ POISONED = {
     **{f"{kind} {stage}": (kind, stage, "fp32") for kind, stages in STAGES.items() for stage in stages},
     **{f"muon fp16 {stage}": ("muon", stage, "fp16") for stage in (1, 2, 3)},
     "adamw_8bit bf16": ("adamw_8bit", 2, "bf16"),
+    **{f"{kind} offload": (kind, 2, "offload") for kind in ("adamw_8bit", "muon")},
 }
 
 
@@ -169,6 +187,8 @@ def poisoned_case(kind: str, stage: int, precision: str, folder: Path) -> TableC
         case = TableCase(spec=with_section(spec, "train", seed=seed, on_nonfinite="skip"), tokens=tokens, x=(0.5, 1.0, -1.0, math.nan), scale_power=None)
         if 0 in table_windows(case, folder)[1]:
             break
+    if precision == "offload":
+        return dataclasses.replace(case, spec=with_section(case.spec, "zero", offload_optimizer="cpu"))
     if precision == "fp16":
         case = dataclasses.replace(case, scale_power=4)
     return dataclasses.replace(case, spec=with_section(case.spec, "train", precision=precision))
