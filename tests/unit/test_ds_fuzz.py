@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ftcore.spec.errors import Problem
 from launcher.ds_relaxed import read_ds_json, without_comments
 from launcher.ds_schema import json_schema, keys_of_spec
+from launcher.ds_training import SIZES
 from launcher.ds_walk import value_at
 from launcher.resolve import Options, check_spec, read_and_resolve
 from launcher.schema_check import Schema
@@ -59,6 +60,8 @@ def _take_out(data: dict[str, Any], problems: list[Problem]) -> None:
         home = value_at(data, path[:-1])
         for name in (path[-1], path[-1].removeprefix("stage3_"), *_OLD) if isinstance(home, dict) else ():
             home.pop(name, None)
+        for name in _OF_SECTION.get(problem.where.partition(".")[0], ()) if problem.where in _BLOCKS or path not in names.values() else ():
+            data.pop(name, None)
     assert len(json.dumps(data)) < size, problems
 
 
@@ -68,6 +71,8 @@ _BLOCKS = {
     "optimizer.type": ("optimizer",),
     "optimizer.learning_rate": ("optimizer",),
 }
+_OF_SECTION = {"batch": SIZES, "schedule": ("scheduler",), "optimizer": ("optimizer", "scheduler")}
+"""Section of the spec -> keys at the top of a JSON that decide what is in it."""
 _OLD = ("cpu_offload", "cpu_offload_param", "bfloat16")
 
 

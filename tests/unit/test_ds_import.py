@@ -116,7 +116,7 @@ def test_a_short_spec_takes_over_what_the_json_says(tmp_path: Path, name: str) -
         file, _, line = sources[key].rpartition(":")
         assert file == str(CASES / f"{name}.json") and 1 < int(line) <= len(lines), sources[key]
     assert spec["zero.config"] == str(CASES / f"{name}.json")
-    told = [warning.removeprefix(f"{CASES / name}.json:") for warning in resolution.warnings]
+    told = [warning.removeprefix(f"{CASES / name}.json:") for warning in resolution.warnings if not warning.startswith("untested combination")]
     assert len(told) == len(WARNED[name]) and all(map(str.startswith, told, WARNED[name])), told
 
 

@@ -61,7 +61,7 @@ def test_quantised_collectives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SpecError, match=f"{name} needs DeepSpeed's CUDA kernels"):
         resolve_zero(tmp_path, zero, **method)
     resolution = resolve_zero(tmp_path, zero, hosts="a slots=2\n", **method)
-    (warning,) = resolution.warnings
+    (warning,) = (warning for warning in resolution.warnings if warning.startswith("zero."))
     assert f"zero.{name}: " in warning and "losses differ" in warning and f"{tmp_path / 'spec.yaml'}:" in warning
     assert json.loads(resolution.ds_config)["zero_optimization"][name] is True
     off = resolve_zero(tmp_path, {"stage": 3, name: False})
