@@ -31,7 +31,7 @@ def find_config(model: ModelSection) -> dict[str, Any]:
     name = model.model_name_or_path
     if name == TINY_LLAMA:
         return dict(TINY_LLAMA_CONFIG)
-    path = _package_file(name) if name.startswith(PACKAGE) else Path(name).expanduser()
+    path = package_file(name) if name.startswith(PACKAGE) else Path(name).expanduser()
     if path.is_file():
         return config_of_gguf(path)
     if path.is_dir():
@@ -80,7 +80,7 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(home)).expanduser() / "hub"
 
 
-def _package_file(name: str) -> Path:
+def package_file(name: str) -> Path:
     """Where a `package:` reference points; validation has seen that it exists."""
     package, _, inner = name.removeprefix(PACKAGE).partition("/")
     found = importlib.util.find_spec(package)

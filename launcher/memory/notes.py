@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from launcher.memory.shape import known_families
+
 if TYPE_CHECKING:
     from launcher.memory.plan import Plan
 
@@ -13,6 +15,8 @@ def plan_notes(plan: Plan) -> Iterator[str]:
     """Sentences on what was assumed, and on what people expect otherwise."""
     spec, ledger = plan.resolved.spec, plan.ledger
     yield f"counted is the largest micro-step that the spec allows: {spec.batch.micro_batch_tokens:,} tokens, each of them supervised"
+    if plan.shape.family not in known_families():
+        yield f"activations of {plan.shape.family} are counted by its matrices, as those of Llama are; what it really saves was not looked at"
     if spec.method.type != "full":
         kept = ledger.group_bytes("activations")
         yield (

@@ -27,7 +27,7 @@ class Tensor:
     kind: str
     """One of KINDS."""
     module: str
-    """What holds it: linear, conv1d, embedding, norm, router or experts (the last two are no linear layers to PEFT and bitsandbytes)."""
+    """What holds it: linear, conv1d, embedding, norm, router, experts or other (the last three are no linear layers to PEFT and bitsandbytes)."""
     layers: tuple[int, ...] | None = None
     """Numbers of the decoder layers that have it; None: it is outside of the layers, once."""
 
@@ -160,11 +160,7 @@ def read_shape(config: dict[str, Any]) -> ModelShape:
 
     Raises SpecError for a family that is not known here, and naming every size that is missing or wrong.
     """
-    from launcher.memory.shape_families import RECIPES, shape_like_llama
-    from launcher.memory.shape_gpt import shape_of_gpt2, shape_of_neox
-
-    family = config.get("model_type")
-    known: dict[str, Callable[[Config, str], ModelShape]] = {"gpt2": shape_of_gpt2, "gpt_neox": shape_of_neox, **dict.fromkeys(RECIPES, shape_like_llama)}
+    family, known = config.get("model_type"), known_families()
     if not isinstance(family, str) or family not in known:
         raise SpecError(
             f"the sizes of {'a model without model_type' if family is None else f'models of type {str(family)[:40]!r}'} are not known from config.json alone",
@@ -175,3 +171,11 @@ def read_shape(config: dict[str, Any]) -> ModelShape:
     shape = known[family](values, family)
     values.require_right()
     return shape
+
+
+def known_families() -> dict[str, Callable[[Config, str], ModelShape]]:
+    """model_type -> what reads its shape."""
+    from launcher.memory.shape_families import RECIPES, shape_like_llama
+    from launcher.memory.shape_gpt import shape_of_gpt2, shape_of_neox
+
+    return {"gpt2": shape_of_gpt2, "gpt_neox": shape_of_neox, **dict.fromkeys(RECIPES, shape_like_llama)}
