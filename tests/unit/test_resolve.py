@@ -287,8 +287,7 @@ def test_gradients_are_reduced_once_where_memory_allows(sets: tuple[str, ...], e
 def test_coalescing_where_it_means_nothing() -> None:
     with pytest.raises(SpecError, match=r"zero\.coalesce_grad_reduction: true is refused here"):
         resolve(BASE, "zero.stage=1", "zero.coalesce_grad_reduction=true")
-    chosen = resolve(BASE, "zero.stage=2", "zero.offload_optimizer=cpu", "zero.coalesce_grad_reduction=true")
-    assert chosen.resolved.spec.zero.coalesce_grad_reduction is True
+    assert resolve(BASE, "zero.offload_optimizer=cpu", "zero.coalesce_grad_reduction=true").resolved.spec.zero.coalesce_grad_reduction
 
 
 @pytest.mark.parametrize("key", ["data.train.path=rows.jsonl", "data.train.path=/dev/zero", "model.model_name_or_path=m.gguf"])
