@@ -68,7 +68,7 @@ def _stable(decay_type: str) -> Callable[[Any], Any]:
     [
         (ScheduleSection(lr_scheduler_type="linear"), _linear),
         (ScheduleSection(lr_scheduler_type="cosine", min_lr_ratio=0.1), _cosine),
-        *((ScheduleSection(lr_scheduler_type=WSD.lr_scheduler_type, decay_steps=6, decay_type=curve), _stable(curve)) for curve in ("linear", "cosine", "1-sqrt")),
+        *((replace(WSD, decay_steps=6, decay_type=curve), _stable(curve)) for curve in ("linear", "cosine", "1-sqrt")),
     ],
 )
 def test_factors_are_those_of_transformers(schedule: ScheduleSection, theirs: Callable[[Any], Any]) -> None:
