@@ -8,9 +8,7 @@ import pytest
 
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import MethodSection, OptimizerSection, ParameterGroup, ZeroSection
-from launcher.memory.activation_layers import LayerBytes
 from launcher.memory.activation_row import largest_row
-from launcher.memory.activations import Activations
 from launcher.memory.items import Item
 from launcher.memory.layout import model_layout
 from launcher.memory.ledger import build_ledger
@@ -239,13 +237,11 @@ def test_logits_at_supervised_positions_only() -> None:
 
 def test_layers_kept_and_recomputed() -> None:
     """64 layers of 16 MiB, of which 2 MiB are the input: all kept 1,024 MiB; every 8th kept, and one at a time computed again, 256 MiB."""
-    mib = 2**20
-    layers = (LayerBytes(terms={"all": 16.0 * mib}, shared_input=0),) * 64
+    mib, layer, whole_input = 2**20, 16 * 2**20, 2 * 2**20
 
     def highest(rule: str) -> int:
-        recomputed = tuple(recomputed_layers(rule, 64))
-        found = Activations(layers=layers, recomputed=recomputed, input_bytes=2 * mib, outside=0, weight_copies=0, logits=0, loss_block=0, head_gradients=0)
-        return found.held + (found.live(0) if recomputed else 0)
+        recomputed = recomputed_layers(rule, 64)
+        return (64 - len(recomputed)) * layer + len(recomputed) * whole_input + bool(recomputed) * layer
 
     assert highest("none") == 1024 * mib
     assert highest("sqrt") == 256 * mib
