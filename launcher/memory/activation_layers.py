@@ -19,8 +19,10 @@ CUT_ROTATION = ("phi", "phi3", "gpt_neox")
 """Families that turn a part of each head and join it again: their queries lie head by head, so that attention's output is copied once more."""
 PYTHON_GELUS = ("gelu_new", "gelu_fast", "gelu_accurate")
 """Activations that transformers computes by a formula in Python, with a tensor for each of its steps."""
-GEMMAS = ("gemma", "gemma2", "gemma3_text")
+WEIGHTED_IN_FP32 = ("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3")
 """Families whose norms multiply by their weight in fp32."""
+ADAPTED_EXPERTS = ("mixtral", "qwen3_moe")
+"""Families whose experts PEFT adapts under all-linear."""
 Terms = dict[str, float]
 """What -> bytes a token."""
 
@@ -62,7 +64,8 @@ class LayerBytes:
 def layer_bytes(shape: ModelShape, row: Row, compute: Compute, layer: int) -> LayerBytes:
     """Everything that decoder layer number `layer` saves when it is not recomputed."""
     own = [tensor for tensor in shape.tensors if tensor.layers is not None and layer in tensor.layers]
-    first_frozen = layer == 0 and not compute.full
+    # The first layer's input needs no gradient then; Olmo2's norms stand behind attention and MLP instead.
+    first_frozen = layer == 0 and not compute.full and not shape.family.startswith(("olmo2", "olmo3"))
     a_token: Terms = {
         "norms": _norms(shape, own, compute, without_first=first_frozen),
         "attention": _attention(shape, own, compute, row),
@@ -82,7 +85,7 @@ def norm_bytes(shape: ModelShape, compute: Compute, width: int) -> float:
     """A token's bytes of one norm over `width` numbers: its input (of an RMS norm in fp32), what it was normed to where a weight is trained, statistics."""
     if shape.norm != "rms":
         return compute.b * width + 2 * (min(FLOAT32, compute.b))
-    normed = FLOAT32 if shape.family in GEMMAS else compute.b
+    normed = FLOAT32 if shape.family in WEIGHTED_IN_FP32 else compute.b
     return FLOAT32 * width + (normed * width if compute.full else 0) + FLOAT32
 
 
@@ -161,8 +164,8 @@ def _experts(shape: ModelShape, own: list[Tensor], compute: Compute) -> float:
 
 
 def _adapts_experts(shape: ModelShape, compute: Compute) -> bool:
-    """Whether PEFT adapts the experts themselves: of Mixtral's it does, under all-linear."""
-    return not compute.full and shape.family == "mixtral"
+    """Whether PEFT adapts the experts themselves."""
+    return not compute.full and shape.family in ADAPTED_EXPERTS
 
 
 def _expert_copies(shape: ModelShape, own: list[Tensor], compute: Compute) -> int:

@@ -38,6 +38,10 @@ class Activations:
     """Beside the logits while the loss is computed."""
     head_gradients: int
     """Gradients of the head's input and, where it is trained, of its matrix, beside the logits."""
+    shared_gradient: int
+    """Of a trained matrix that is head and embedding: autograd holds what the head gives until the embedding's share is there."""
+    layer_gradients: int
+    """Gradients of a layer's own activations while it is passed."""
 
     @property
     def kept(self) -> int:
@@ -72,7 +76,10 @@ def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None
     product = 2 if compute.autocast else compute.b
     logits = row.supervised * shape.vocab * product
     gradient = product * shape.hidden * row.supervised + (compute.b * shape.hidden * shape.vocab if compute.full else 0)
-    blocks = 1 if product == FLOAT32 else 2
+    block = min(BLOCK_BYTES[row.on_cpu], row.supervised * shape.vocab * FLOAT32)
+    # An fp32 copy, its logarithms, and those of the block before.
+    blocks = (1 if product == FLOAT32 else 2) + (row.supervised * shape.vocab * FLOAT32 > block)
+    width = max(shape.intermediate, shape.experts_per_token * shape.expert_intermediate)
     return Activations(
         layers=tuple(layer_bytes(shape, row, compute, layer) for layer in range(shape.layers)),
         recomputed=recomputed,
@@ -80,8 +87,10 @@ def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None
         outside=_outside(shape, compute, row),
         weight_copies=_weight_copies(shape, compute),
         logits=logits,
-        loss_block=blocks * min(BLOCK_BYTES[row.on_cpu], row.supervised * shape.vocab * FLOAT32),
+        loss_block=blocks * block,
         head_gradients=gradient,
+        shared_gradient=compute.b * shape.hidden * shape.vocab if compute.full and shape.tied else 0,
+        layer_gradients=2 * product * (width + shape.hidden) * row.tokens,
     )
 
 
@@ -107,10 +116,15 @@ def activation_items(resolved: ResolvedSpec, shape: ModelShape, row: Row | None 
 def backward_extra(found: Activations) -> tuple[int, str]:
     """Bytes by which the worst moment from the loss on to the last layer's gradient exceeds what the forward pass left, and which moment that is."""
     start = found.held + found.logits
-    moments = [(found.loss_block, "the loss, a block of positions at a time"), (found.head_gradients, "gradients of the head and of its input")]
-    for layer in found.recomputed:
-        now = found.held_below(layer) + found.live(layer) + found.outside + found.weight_copies
-        moments.append((now - start, f"layer {layer} computed again"))
+    moments = [
+        (found.loss_block, "the loss, a block of positions at a time"),
+        (found.logits, "the logits' gradient, on its way back through the choice of the row"),
+        (found.head_gradients, "gradients of the head and of its input"),
+    ]
+    for layer in {*found.recomputed, len(found.layers) - 1}:
+        is_again = layer in found.recomputed
+        now = found.held_below(layer) + (found.live(layer) if is_again else 0) + found.weight_copies + found.shared_gradient + found.layer_gradients
+        moments.append((now - start, f"layer {layer} computed again" if is_again else f"layer {layer} passed backwards"))
     return max(moments, key=lambda each: each[0])
 
 

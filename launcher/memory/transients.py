@@ -22,14 +22,26 @@ GATHER = "deepspeed/runtime/zero/partition_parameters.py, AllGatherCoalescedHand
 def transient_items(layout: Layout, settings: ZeroSettings, states: States) -> list[Item]:
     """The item of the step; none where nothing is copied."""
     largest = max((held.numel for held in layout.trained_ones()), default=0)
+    items = _packed_twice(layout, settings)
     if settings.wrapper == "flat":
         size, formula = _flat_step(largest, settings, states)
     elif settings.wrapper == "partitioned" and settings.offload_optimizer.device == "none":
         own = min(states.own, settings.sub_group)
         size, formula = FLOAT * own, f"4 bytes × {own:,} of the rank's part, scaled and clipped aside"
     else:
+        return items
+    return [*items, Item(name="copies of the step", bytes=size, group="buffers", formula=formula, source=STEP, phases=("step",))] if size > 0 else items
+
+
+def _packed_twice(layout: Layout, settings: ZeroSettings) -> list[Item]:
+    """Stage 3 lets go of a gathered weight, but bitsandbytes still holds the packed one of the forward pass."""
+    if settings.stage != 3 or settings.ranks == 1:
         return []
-    return [Item(name="copies of the step", bytes=size, group="buffers", formula=formula, source=STEP, phases=("step",))] if size > 0 else []
+    packed = [held for held in layout.frozen_ones() if held.table_bytes]
+    size = sum(held.whole_bytes * held.copies for held in packed)
+    formula = f"{sum(held.total for held in packed):,} quantised parameters, gathered whole and held after the forward pass"
+    source = "bitsandbytes/autograd/_functions.py; measured by benchmarks/memory.py"
+    return [Item(name="packed weights held again", bytes=size, group="activations", formula=formula, source=source, phases=("backward",))] if size else []
 
 
 def gather_items(resolved: ResolvedSpec, shape: ModelShape, row: Row, found: Activations, layout: Layout, settings: ZeroSettings, gathered: int) -> list[Item]:
