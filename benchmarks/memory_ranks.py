@@ -92,15 +92,16 @@ def measure(folder: Path, case: Case, ranks: Ranks) -> Measured:
         _note_peak(tracker, result, "initialise")
         engine.train()
         classify(engine, tracker)
+        batches = micro_steps(job, case, ranks)
         _watch(engine, tracker, result)
         tracker.label = "forward"
         for update in range(UPDATES):
-            run_update(engine, micro_steps(job, case, ranks), Update(weight_sum=_weight(job), learning_rate=1e-4, check_count=update == 0))
+            run_update(engine, batches, Update(weight_sum=_weight(job), learning_rate=1e-4, check_count=update == 0))
         _note_peak(tracker, result, "step")
         gc.collect()
         result.states = classify(engine, tracker)
     engine.deepspeed.destroy()
-    del engine, job
+    del engine, job, batches
     gc.collect()
     return result
 
@@ -147,6 +148,7 @@ def _watch(engine: Engine, tracker: StorageTracker, result: Measured) -> None:
     held = [tracker.total, tracker.bytes["weights"]]
 
     def watched_backward(loss_sum: torch.Tensor, **options: Any) -> None:
+        gc.collect()
         logits = _logits_bytes(loss_sum)
         tracker.mark(engine.module.parameters(), "weights", keep=("before", *STATES))
         gathered = tracker.bytes["weights"] - held[1]
@@ -158,6 +160,7 @@ def _watch(engine: Engine, tracker: StorageTracker, result: Measured) -> None:
         tracker.label = "backward"
         backward(loss_sum, **options)
         _note_peak(tracker, result, "backward")
+        gc.collect()
         classify(engine, tracker)
         held[:], tracker.label = [tracker.total, tracker.bytes["weights"]], "forward"
 
@@ -171,6 +174,7 @@ def _watch(engine: Engine, tracker: StorageTracker, result: Measured) -> None:
         tracker.label = "step"
         outcome = step(learning_rate)
         _note_peak(tracker, result, "step")
+        gc.collect()
         classify(engine, tracker)
         held[:], tracker.label = [tracker.total, tracker.bytes["weights"]], "forward"
         return outcome
