@@ -59,7 +59,8 @@ def test_every_family_as_autograd_saves_it(family: str) -> None:
         cases = [(MethodSection(), (TOKENS,)), (MethodSection(), (96, 160)), (MethodSection(type="lora", r=8), (TOKENS,))]
         # PEFT refuses dropout on parameters that are no layers: experts, and routers.
         cases += [] if family in ("mixtral", "qwen3_moe") else [(dropped, (96, 160))]
-        for method, segments in cases:
+        # All of them where numbers have two bytes; one of each method in fp32.
+        for method, segments in cases[1:3] if precision == "fp32" else cases:
             found = saved_bytes(small_model(family, dtype), method, precision, segments)
             counted = predicted(resolved_of(method=method, precision=precision), shape, segments)
             if abs(counted - found) > TOLERANCE * found:
