@@ -8,14 +8,19 @@ from ftcore.spec.sections import Spec
 from launcher.combination import AXIS, combination_of
 from launcher.combination_table import REFUSED, Entry
 from launcher.compatibility import problem_of
+from launcher.precision_rules import half_is_possible
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
+
+
+HALF = Entry(when={"precision": ("fp16",)}, reason="")
+"""What is not proposed where it can't run."""
 
 
 def _refused(entry: Entry, spec: Spec, draft: Draft) -> Findings:
     combination = combination_of(spec)
     if entry.matches(combination.values()):
-        yield problem_of(entry, combination)
+        yield problem_of(entry, combination, impossible=() if half_is_possible(spec) else (HALF,))
 
 
 COMBINATION_RULES = tuple(Rule(tuple(key for axis in entry.when for key in AXIS[axis].keys), partial(_refused, entry)) for entry in REFUSED if not entry.by_key)

@@ -207,6 +207,11 @@ def can_be_said(values: dict[str, Value]) -> bool:
     return values.get("method") != "full" or (values.get("base", "whole") == "whole" and values.get("adapters", "one") == "one")
 
 
+def with_own_type(values: dict[str, Value]) -> dict[str, Value]:
+    """The values, with the type of 4-bit products called the precision's own where it is that one."""
+    return values | {"compute": OWN} if values.get("compute") == _own_type(values) else values
+
+
 def _own_type(values: dict[str, Value]) -> Value:
     """The type that is the precision's own, so that giving it changes nothing."""
     return DTYPES[str(values["precision"])] if "precision" in values else ""

@@ -13,10 +13,12 @@ from itertools import combinations, product
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
 from launcher.combination import AXIS, Combination, Value, combination_of
-from launcher.combination_table import REFUSED, REFUSED_WORD, UNTESTED, UNTESTED_WORD, WORKS, Entry, can_be_said
+from launcher.combination_table import REFUSED, REFUSED_WORD, UNTESTED, UNTESTED_WORD, WORKS, Entry, can_be_said, with_own_type
 
 __all__ = ["REFUSED_WORD", "SHOWN_BY", "UNTESTED_WORD", "WORKS", "Verdict", "alternatives", "judge", "problem_of", "verdict"]
 
+MOST_CHANGED = 4
+"""Keys that a way out may change where what is met leads nowhere."""
 SHOWN_BY = "tests/ranks/test_compatibility.py"
 
 
@@ -54,25 +56,28 @@ def judge(combination: Combination) -> Verdict:
     return Verdict(word=UNTESTED_WORD if warnings else WORKS, warnings=warnings)
 
 
-def problem_of(entry: Entry, combination: Combination) -> Problem:
-    """The mistake that an entry of REFUSED sees in `combination`, with the nearest ways out."""
-    return Problem(what=entry.reason.format(**combination.values()), where=entry.where, fix=_propose(alternatives(entry, combination)))
+def problem_of(entry: Entry, combination: Combination, *, impossible: tuple[Entry, ...] = ()) -> Problem:
+    """The mistake that an entry of REFUSED sees in `combination`, with the nearest ways out; `impossible`: what this machine can't do besides."""
+    return Problem(what=entry.reason.format(**combination.values()), where=entry.where, fix=_propose(alternatives(entry, combination, impossible)))
 
 
-def alternatives(entry: Entry, combination: Combination) -> list[dict[str, Value]]:
+def alternatives(entry: Entry, combination: Combination, impossible: tuple[Entry, ...] = ()) -> list[dict[str, Value]]:
     """The smallest changes (axis -> value) that lead out of `entry` to combinations that are not refused, and not untested for a new reason.
 
     Each changes an axis of the entry, and others only when no single change is enough, since another entry matches too; then one is named.
     """
     values = combination.values()
     met = {axis for other in REFUSED if other.matches(values) for axis in other.when}
-    axes = [*entry.when, *(axis for axis in AXIS if axis in met and axis not in entry.when)]
-    barred = (*REFUSED, *(other for other in UNTESTED if not other.matches(values)))
-    for size in range(1, len(axes) + 1):
-        chosen = [names for names in combinations(axes, size) if set(names) & set(entry.when)]
-        found = [change for names in chosen for change in _changes(names, combination) if _is_free(values | change, barred)]
-        if found:
-            return found if size == 1 else found[:1]
+    near = [*entry.when, *(axis for axis in AXIS if axis in met and axis not in entry.when)]
+    barred = (*REFUSED, *impossible, *(other for other in UNTESTED if not other.matches(values)))
+    # A change may lead into another entry, out of which only an axis leads that no entry has met yet.
+    everything = [*near, *(axis for axis in AXIS if axis not in near)]
+    for axes, most in ((near, len(near)), (everything, MOST_CHANGED)):
+        for size in range(1, most + 1):
+            chosen = [names for names in combinations(axes, size) if set(names) & set(entry.when)]
+            found = [change for names in chosen for change in _changes(names, combination) if _is_free(with_own_type(values | change), barred)]
+            if found:
+                return found if size == 1 else found[:1]
     return []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
 from launcher.rule import Findings, Rule
@@ -12,11 +14,29 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "bf16_autoca
 """train.precision -> the type the base weights are held in."""
 
 
-def _half_on_cpu(spec: Spec, draft: Draft) -> Findings:
+def half_is_possible(spec: Spec) -> bool:
+    """Whether the run's machines may have what fp16 needs."""
     # What a hostfile's machines have is not known here.
-    if spec.train.precision == "fp16" and not spec.cluster.hosts and not local_accelerators():
+    return bool(spec.cluster.hosts) or bool(local_accelerators())
+
+
+def _half_on_cpu(spec: Spec, draft: Draft) -> Findings:
+    if spec.train.precision == "fp16" and not half_is_possible(spec):
         what = "fp16 needs an accelerator, and this machine has none that may be used"
         yield Problem(what=what, where="train.precision", fix="use train.precision: bf16, which needs no loss scale, or fp32")
+
+
+def _flash_attention(spec: Spec, draft: Draft) -> Findings:
+    # What a hostfile's machines have is not known here.
+    if spec.model.attn_implementation != "flash_attention_2" or spec.cluster.hosts:
+        return
+    if not local_accelerators():
+        what, fix = "an accelerator, and this machine has none that may be used", "use sdpa"
+    elif importlib.util.find_spec("flash_attn") is None:
+        what, fix = "the package flash-attn, and it is not installed", "pip install flash-attn, or use sdpa"
+    else:
+        return
+    yield Problem(what=f"flash_attention_2 needs {what}", where="model.attn_implementation", fix=fix)
 
 
 def _base_type(spec: Spec, draft: Draft) -> Findings:
@@ -42,6 +62,7 @@ def _nonfinite(spec: Spec, draft: Draft) -> Findings:
 
 PRECISION_RULES = (
     Rule(("train.precision", "cluster.hosts"), _half_on_cpu),
+    Rule(("model.attn_implementation", "cluster.hosts"), _flash_attention),
     Rule(("train.precision", "model.dtype"), _base_type),
     Rule(("train.precision", "train.keep_in_fp32"), _kept_buffers),
     Rule(("train.on_nonfinite",), _nonfinite),

@@ -73,6 +73,16 @@ def test_the_choice_nobody_made_is_never_refused() -> None:
         ({"method": "dora", "base": "nf4", "stage": 3}, "use LoRA without use_dora, or method.type: lora, or zero.stage: 0, 1 or 2"),
         ({"method": "lora", "base": "int8", "stage": 3, "offload_param": "cpu"}, "use method.type: lora or method.bits: 4"),
         ({"stage": 0, "precision": "bf16", "offload_param": "cpu"}, "use zero.stage: 3"),
+        ({"stage": 0, "precision": "bf16", "optimizer": "adafactor"}, "use train.precision: fp32 or bf16_autocast"),
+        # The type of the products becomes the precision's own; each way out of stage 0 leads into another refusal.
+        (
+            {"stage": 0, "precision": "bf16", "optimizer": "adafactor", "method": "lora", "base": "nf4", "compute": "float32"},
+            "use train.precision: fp32 or bf16_autocast",
+        ),
+        (
+            {"stage": 0, "precision": "bf16", "optimizer": "adafactor", "method": "lora", "base": "nf4", "storage": "bfloat16"},
+            "use zero.stage: 1 with optimizer.type: adamw",
+        ),
         ({"optimizer": "adafactor", "stage": 2, "precision": "bf16"}, "use optimizer.type: adamw, sgd, adamw_8bit or muon"),
         (
             {"method": "lora", "base": "nf4", "storage": "float32", "precision": "bf16"},

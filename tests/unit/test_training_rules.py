@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from ftcore.spec.errors import Problem
+from launcher import precision_rules
 from launcher.resolve import Options, check_spec
 
 BASE = """\
@@ -81,6 +83,30 @@ def test_mistake(text: str, where: str, words: str, tmp_path: Path) -> None:
     hits = [problem for problem in found if words in f"{problem.what} {problem.fix}"]
     assert len(hits) == 1 and hits[0].fix, found
     assert not where or (hits[0].where == where and len(found) == 1 and hits[0].line in (4, 5)), found
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(0, "none that may be used"), (1, "pip install flash-attn, or use sdpa")])
+def test_flash_attention_where_it_can_not_run(gpus: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision_rules, "local_accelerators", lambda: gpus)
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    text = BASE.replace("builtin:tiny-llama}", "builtin:tiny-llama, attn_implementation: flash_attention_2}")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text)
+    [problem] = check_spec(Options(spec_path=spec))
+    assert problem.where == "model.attn_implementation" and words in f"{problem.what} {problem.fix}"
+    # What other hosts have is not known.
+    spec.write_text(text.replace("slots: 2", "hosts: hosts"))
+    (tmp_path / "hosts").write_text("a slots=1\n")
+    monkeypatch.chdir(tmp_path)
+    assert check_spec(Options(spec_path=spec)) == []
+
+
+def test_fp16_is_no_way_out_where_it_can_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "method: {type: qlora, storage_dtype: float16}"
+    for gpus in (0, 1):
+        monkeypatch.setattr(precision_rules, "local_accelerators", lambda gpus=gpus: gpus)
+        [problem] = problems_of(tmp_path, text)
+        assert ("fp16" in problem.fix) is bool(gpus), problem
 
 
 def test_early_stopping_without_rows(tmp_path: Path) -> None:
