@@ -12,7 +12,6 @@ from launcher.precision_rules import half_is_possible
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
 
-
 HALF = Entry(when={"precision": ("fp16",)}, reason="")
 """What is not proposed where it can't run."""
 
