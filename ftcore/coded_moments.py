@@ -21,6 +21,20 @@ MAPS = {"state1": "qmap1", "state2": "qmap2"}
 IS_SIGNED = {"state1": True, "state2": False}
 
 
+def value_map(field: str) -> torch.Tensor:
+    """bitsandbytes' map of codes to values, ascending, fp32 [256]; that of second moments begins at half its lowest value above 0, instead of at 0.
+
+    Coded to the nearest value, as kernels do, a second moment below 1.6e-7 of its block's largest would be 0 beside a first moment that is not, which goes
+    down to 5.5e-7: once the gradient is 0 (dropout, an expert without tokens), the element would move by its first moment over epsilon.
+    """
+    from bitsandbytes.functional import create_dynamic_map
+
+    values: torch.Tensor = create_dynamic_map(signed=IS_SIGNED[field])
+    if not IS_SIGNED[field]:
+        values[0] = values[1] / 2
+    return values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedPiece:
     """Some of a flat tensor's moments, as they were stored."""
@@ -60,11 +74,9 @@ def coded_fields(state: dict[str, Any], offset: int, numel: int) -> dict[str, to
 
 def fresh_state(stepped: torch.Tensor) -> dict[str, Any]:
     """State of a tensor that the optimizer steps: its moments are all 0. Without the count of steps."""
-    from bitsandbytes.functional import create_dynamic_map
-
     device, state = stepped.device, dict[str, Any]()
     for field, scales in SCALES.items():
-        values = create_dynamic_map(signed=IS_SIGNED[field]).to(device)
+        values = value_map(field).to(device)
         state[field] = torch.full(stepped.shape, int(values.abs().argmin()), dtype=torch.uint8, device=device)
         state[scales] = torch.zeros(-(-stepped.numel() // BLOCK), dtype=torch.float32, device=device)
         state[MAPS[field]] = values

@@ -59,7 +59,34 @@ def test_a_block_further_on_is_as_exact() -> None:
     state, fresh = stepped(700), fresh_state(torch.zeros(4, 512))
     assert fill(fresh, cut(state, (0, 700), to=2 * BLOCK))
     assert torch.equal(moments(fresh, "state1")[512:1212], moments(state, "state1"))
-    assert not moments(fresh, "state2")[:512].any() and not moments(fresh, "state2")[1212:].any()
+    assert not moments(fresh, "state1")[:512].any() and not moments(fresh, "state1")[1212:].any()
+    assert not moments(fresh, "state2")[:512].any() and not moments(fresh, "state2")[1280:].any()
+
+
+@pytest.mark.parametrize("kept", [0.5, 1.0])
+def test_moments_coded_to_the_nearest_value_move_no_element_far(kept: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients over four decades in a block, then none at some elements: AdamW moves no element by more than about its learning rate."""
+    from ftcore.adamw_8bit import GroupedAdamW8bit
+
+    # As accelerators code; on CPUs bitsandbytes rounds what is small up.
+    monkeypatch.setattr("bitsandbytes.backends.cpu.ops._quant_blockwise_fp32_direct", code_to_nearest)
+    generator = torch.Generator().manual_seed(3)
+    parameter = torch.nn.Parameter(torch.zeros(16 * BLOCK))
+    optimizer = GroupedAdamW8bit([{"params": [parameter], "is_hidden": True}], lr=1e-3, min_8bit_size=0)
+    sizes = 10 ** (-4 * torch.rand(parameter.shape, generator=generator))
+    for update in range(12):
+        before = parameter.detach().clone()
+        gradient = torch.randn(parameter.shape, generator=generator) * sizes
+        parameter.grad = gradient * (torch.rand(parameter.shape, generator=generator) < (kept if update < 8 else 0.0))
+        optimizer.step()
+        assert (parameter.detach() - before).abs().max() < 4e-3
+
+
+def code_to_nearest(moments_N: torch.Tensor, values: torch.Tensor, scales: torch.Tensor, codes_N: torch.Tensor, block: int) -> None:
+    """In the place of bitsandbytes' own function."""
+    scales.copy_(moments_N.view(-1, block).abs().amax(1))
+    shares = moments_N / scales.repeat_interleave(block).clamp_min(1e-30)
+    codes_N.copy_(torch.bucketize(shares, (values[1:] + values[:-1]) / 2).to(torch.uint8))
 
 
 @pytest.mark.parametrize("to", [0, 100])
