@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ftcore.spec.errors import Problem
+from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.schedule_lengths import STABLE, schedule_problems
 from ftcore.spec.sections import DataSet, ScheduleSection, Spec
@@ -120,6 +120,16 @@ def _columns(spec: Spec, draft: Draft) -> Findings:
             yield Problem(what=f"{data_set.path} has messages, under that name", where=f"{name}.path", fix="remove format and columns")
 
 
+def _accelerator(spec: Spec, draft: Draft) -> Findings:
+    if spec.hardware.accelerator:
+        from launcher.memory.accelerators import find_accelerator
+
+        try:
+            find_accelerator(spec.hardware.accelerator)
+        except SpecError as error:
+            yield from error.problems
+
+
 RULES = (
     Rule(("batch.global_batch_size", "batch.tokens_per_update"), _update_size),
     Rule(("train.num_train_epochs", "train.max_steps"), _run_length),
@@ -129,6 +139,7 @@ RULES = (
     Rule((*(f"schedule.{field.name}" for field in dataclasses.fields(ScheduleSection)), "train.max_steps"), _course),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
     Rule(("data.train", "data.eval", "data.eval_sets"), _columns),
+    Rule(("hardware.accelerator",), _accelerator),
     *COMBINATION_RULES,
     *ZERO_KEY_RULES,
     *METHOD_RULES,

@@ -64,7 +64,7 @@ command = PlanCommand(
 
 
 def run(given: PlanOptions) -> None:
-    """Prints the plan. Raises the FtError of a wrong spec; exits with status 7 when the run can't fit and nothing else was asked."""
+    """Prints the plan. Raises the FtError of a wrong spec; exits with status 7 when the run can't fit, and with --recommend when nothing else fits either."""
     from ftcore.spec.errors import DoesNotFitError
     from launcher.memory.capacity import capacity_of
     from launcher.memory.plan import make_plan
@@ -88,7 +88,7 @@ def run(given: PlanOptions) -> None:
     click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if given.as_json else text)
     for warning in () if given.as_json else resolution.warnings:
         click.echo(f"warning: {warning}", err=True)
-    if plan.fits is False and not given.recommend:
+    if plan.fits is False and not facts.get("recommendation", {}).get("options"):
         raise click.exceptions.Exit(DoesNotFitError.exit_status)
 
 

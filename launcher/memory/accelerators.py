@@ -167,7 +167,7 @@ def find_accelerator(text: str, where: str = WHERE) -> Accelerator:
     gib = float(matched[1]) if matched else 0.0
     if not 0 < gib < 2**20:
         raise SpecError(f"'{size}' is no memory in GiB", where=where, fix=f"write it as in {name}:48")
-    return dataclasses.replace(found, memory_bytes=int(gib * GIB), source=f"{found.source}, with the memory given")
+    return dataclasses.replace(found, name=f"{found.name}:{gib:g}", memory_bytes=int(gib * GIB), source=f"{found.source}, with the memory given")
 
 
 def _named(key: str) -> Accelerator | None:

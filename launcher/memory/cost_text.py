@@ -18,6 +18,11 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def device_hours(hours: float) -> str:
+    """Device-hours to three digits, in full from a hundred on: 0.0136, 1.36, 1,234."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
 def _flops(number: float) -> str:
     for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
         if number >= size:
@@ -53,7 +58,7 @@ def render_forecast(forecast: Forecast) -> str:
         ("an update", f"{duration(update.total_s)} on {forecast.accelerator}: {split}"),
         ("speed", f"{forecast.tokens_per_s:,.0f} tokens/s, {update.mfu:.0%} of the data sheet's FLOP/s (MFU)"),
         ("evaluations", duration(forecast.evaluation_s) if forecast.evaluation_s else ""),
-        ("whole run", f"{duration(forecast.total_s)}, {forecast.device_hours:,.3g} device-hours"),
+        ("whole run", f"{duration(forecast.total_s)}, {device_hours(forecast.device_hours)} device-hours"),
         ("price", _price(forecast)),
     ]
     lines = [f"{name + ':':<15}{text}" for name, text in rows if text]

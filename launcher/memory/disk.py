@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ftcore.spec.sections import Spec
@@ -30,12 +31,25 @@ def checkpoint_bytes(layout: Layout, spec: Spec) -> int:
 def _checkpoints(layout: Layout, spec: Spec) -> Iterator[Item]:
     each, rules = checkpoint_bytes(layout, spec), spec.checkpoint
     kept = max(1, rules.save_total_limit) + bool(rules.metric_for_best_model)
+    saves = _saves(spec)
     named = "the newest and the best" if rules.metric_for_best_model else "the newest"
+    if saves is not None and saves <= kept:
+        kept, named = saves, "of the run's end" if saves == 1 else "all of the run"
     yield Item(
         name="checkpoints kept", bytes=kept * each, place="disk", scope="run", group="checkpoint", formula=f"{kept} ({named}) × {each:,} bytes", source=ROOM
     )
-    if rules.save_steps:
+    if saves is None or saves > kept:
         yield Item(name="a checkpoint being written", bytes=each, place="disk", scope="run", group="checkpoint", formula=f"{each:,} bytes", source=ROOM)
+
+
+def _saves(spec: Spec) -> int | None:
+    """How many checkpoints an unbroken run writes; None: more than can be told from the spec."""
+    rules, updates = spec.checkpoint, spec.train.max_steps
+    if rules.metric_for_best_model:
+        return None
+    if not rules.save_steps:
+        return 1
+    return math.ceil(updates / rules.save_steps) if updates else None
 
 
 def _model(layout: Layout, spec: Spec) -> Item:

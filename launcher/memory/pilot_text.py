@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from launcher.memory.cost_text import duration, forecast_facts
-from launcher.memory.fit import gib
+from launcher.memory.cost_text import device_hours, duration, forecast_facts
+from launcher.memory.fit import GIB, gib
 from launcher.memory.pilot import WARM_UP, PilotResult, measured_items
 
 PILOT_VERSION = 1
@@ -18,8 +18,8 @@ def render_pilot(result: PilotResult) -> str:
     what = "resident size, libraries of torch included" if on_cpu else "allocated by torch"
     lines = [
         f"{'':<34}{'measured':>14}{'expected':>14}",
-        _line(f"peak memory of a rank ({'CPU' if on_cpu else 'GPU'})", gib(peak), gib(result.expected_bytes), peak / max(1, result.expected_bytes)),
-        *(f"  {item.name:<46}{gib(item.bytes):>14}" for item in sorted(measured_items(result.ledger, on_cpu=on_cpu), key=lambda item: -item.bytes)[:8]),
+        _line(f"peak memory of a rank ({'CPU' if on_cpu else 'GPU'})", _size(peak), _size(result.expected_bytes), peak / max(1, result.expected_bytes)),
+        *(f"  {item.name:<46}{_size(item.bytes):>14}" for item in sorted(measured_items(result.ledger, on_cpu=on_cpu), key=lambda item: -item.bytes)[:8]),
         _line(
             "tokens/s, all ranks",
             f"{measured.tokens_per_s:,.0f}",
@@ -27,14 +27,19 @@ def render_pilot(result: PilotResult) -> str:
             measured.tokens_per_s / forecast.tokens_per_s,
         ),
         _line("whole run", duration(result.total_s), duration(forecast.total_s), result.total_s / forecast.total_s),
-        _line("device-hours", f"{result.device_hours:,.3g}", f"{forecast.device_hours:,.3g}", result.device_hours / forecast.device_hours),
+        _line("device-hours", device_hours(result.device_hours), device_hours(forecast.device_hours), result.device_hours / forecast.device_hours),
     ]
     if result.price is not None and forecast.price is not None:
         lines.append(f"{'price, ' + forecast.currency:<34}{result.price:>14,.2f}{forecast.price:>14,.2f}")
-    lines.append(f"measured: {what}, by rank {', '.join(gib(each) for each in measured.peak_bytes)}; speed of the {measured.updates - WARM_UP} updates")
+    lines.append(f"measured: {what}, by rank {', '.join(_size(each) for each in measured.peak_bytes)}; speed of the {measured.updates - WARM_UP} updates")
     lines[-1] += f" after {WARM_UP} to warm up, with micro-steps of {measured.row_tokens:,} tokens at most"
     lines.append(_verdict(result))
     return "\n".join(lines)
+
+
+def _size(size: float) -> str:
+    """Fine enough for the percentage beside it."""
+    return gib(size) if size < GIB / 10 else f"{size / GIB:.2f} GiB"
 
 
 def _line(name: str, measured: str, expected: str, ratio: float) -> str:

@@ -40,6 +40,8 @@ class Recommendation:
     margin: float
     quantises: bool
     """Whether a base in 4 bits was weighed as well."""
+    trains_all: bool
+    """Whether the spec trains all of the model (method.type: full), so that LoRA would take less."""
 
 
 Check = Callable[[dict[str, str]], Sequence[Problem]]
@@ -79,6 +81,7 @@ def recommend(
         capacity=capacity,
         margin=spec.hardware.margin,
         quantises=quantises,
+        trains_all=spec.method.type == "full",
     )
 
 

@@ -23,7 +23,7 @@ def render_recommendation(found: Recommendation) -> str:
     lines = [f"accelerator:   {name} ({capacity.device_origin}), {room} {share}, of which {found.margin:.0%} is to stay free"]
     lines += [f"the spec:      {found.own.label}: {_own(found)}"]
     if not found.options:
-        lines += ["", "nothing that was weighed fits. Use accelerators with more memory or more of them, a smaller model, or a smaller data.max_length."]
+        lines += ["", f"nothing that was weighed fits. Use accelerators with more memory or more of them, {_other_ways(found)}."]
     for number, option in enumerate(found.options[:SHOWN], start=1):
         lines += ["", *_option_lines(number, option, found)]
     if len(found.options) > SHOWN:
@@ -32,6 +32,12 @@ def render_recommendation(found: Recommendation) -> str:
         width = max(len(each.label) for each in found.rejected)
         lines += ["", "not offered:", *(f"  {each.label:<{width}}  {each.why}" for each in found.rejected)]
     return "\n".join(lines)
+
+
+def _other_ways(found: Recommendation) -> str:
+    """What to change that a recommendation leaves alone."""
+    smaller = "a smaller model, or a smaller data.max_length"
+    return f"another method (method.type: lora or qlora), {smaller}" if found.trains_all else smaller
 
 
 def _own(found: Recommendation) -> str:
@@ -46,7 +52,8 @@ def _option_lines(number: int, option: Option, found: Recommendation) -> list[st
     price = f", {forecast.price:,.2f} {forecast.currency}" if forecast.price is not None else ""
     peak = gib(option.ledger.device_peak_bytes)
     facts = f"{duration(forecast.total_s)} for the run{price}, {forecast.tokens_per_s:,.0f} tokens/s; {peak} on a rank, {option.free_share:.0%} free"
-    lines = [head, f"   {facts}", f"   {reasons(option, found)}"]
+    beside = "" if found.capacity.is_shared else f"; main memory: {gib(max(option.ledger.host_bytes.values()))} on a host"
+    lines = [head, f"   {facts}{beside}", f"   {reasons(option, found)}"]
     if option.untested:
         lines.append(f"   untested: {option.untested}")
     lines.append(f"   select it: {as_options(option.changes)}" if option.changes else "   this is the spec as it is")
@@ -99,6 +106,7 @@ def recommendation_facts(found: Recommendation) -> dict[str, Any]:
                 "select": as_options(option.changes),
                 "device_peak_bytes": option.ledger.device_peak_bytes,
                 "free_share": option.free_share,
+                "host_bytes": option.ledger.host_bytes,
                 "reasons": reasons(option, found),
                 "untested": option.untested,
                 "forecast": forecast_facts(option.forecast),

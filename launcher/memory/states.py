@@ -151,7 +151,7 @@ def _building(states: States, settings: ZeroSettings) -> Iterator[Item]:
     if settings.wrapper == "flat" and settings.offload_optimizer.device == "none":
         padded = sum(group.padded(settings.ranks) for group in states.groups)
         size = max(padded * settings.compute_bytes - states.own * FLOAT, states.own * FLOAT)
-        formula = f"the larger of a copy of {padded:,} weights and a gradient of {states.own:,}"
+        formula = f"a copy of {padded:,} weights, before there is a master of {states.own:,}; then a gradient beside that"
         yield Item(name="making flat tensors", bytes=size, group="weights", formula=formula, source=FLAT, phases=("initialise",))
 
 

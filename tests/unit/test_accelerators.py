@@ -25,7 +25,8 @@ def test_names_as_users_type_them(text, name):
 
 
 def test_another_memory():
-    assert find_accelerator("4090:48").memory_bytes == 48 * GIB
+    found = find_accelerator("4090:48")
+    assert (found.name, found.memory_bytes) == ("4090:48", 48 * GIB)
     assert find_accelerator("h200:120 GiB").bf16_flops == TABLE["h200"].bf16_flops
 
 

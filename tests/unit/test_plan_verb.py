@@ -109,6 +109,31 @@ def test_what_fits_is_recommended() -> None:
     assert found["recommendation"]["options"]
 
 
+def test_nothing_that_fits_has_status_7_too() -> None:
+    done = plan(SMOLLM2, "--gpu", "t4:1", "cluster.slots=1", "hardware.host_memory=1 GiB", "--recommend")
+    assert done.exit_code == 7
+    assert "nothing that was weighed fits" in done.stdout
+    assert "method.type: lora" in done.stdout
+    assert "on a host" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("saves", "kept", "in_flight"),
+    [
+        (("checkpoint.save_steps=0",), "1 (of the run's end)", False),
+        (("checkpoint.save_steps=15",), "2 (all of the run)", False),
+        (("checkpoint.save_steps=10",), "2 (the newest)", True),
+        (("checkpoint.save_steps=0", "checkpoint.metric_for_best_model=loss", "evaluation.eval_steps=5"), "3 (the newest and the best)", True),
+        (("checkpoint.save_steps=29", "train.max_steps=null", "train.num_train_epochs=1"), "2 (the newest)", True),
+    ],
+)
+def test_checkpoints_that_a_run_comes_to(saves: tuple[str, ...], kept: str, in_flight: bool) -> None:
+    """The built-in spec has 30 updates."""
+    items = [item for item in facts(*saves)["memory"]["items"] if item["place"] == "disk" and item["group"] == "checkpoint"]
+    assert items[0]["formula"].startswith(kept)
+    assert any(item["name"] == "a checkpoint being written" for item in items) is in_flight
+
+
 def test_a_spec_by_its_place_or_by_its_option(tmp_path: Path) -> None:
     spec = tmp_path / "a.yaml"
     spec.write_text(
@@ -116,7 +141,7 @@ def test_a_spec_by_its_place_or_by_its_option(tmp_path: Path) -> None:
             "llama\n", "llama'}\n"
         )
     )
-    first, second = plan(str(spec), "zero.stage=1"), plan("--spec", str(spec), "--set", "zero.stage=1")
+    first, second = plan(str(spec), "zero.stage=1", "--gpu", "t4"), plan("--spec", str(spec), "--set", "zero.stage=1", "--gpu", "t4")
     assert first.stdout == second.stdout
     assert "855,168" in first.stdout
     assert plan(str(spec), str(spec)).exit_code == 2

@@ -49,6 +49,9 @@ def test_what_a_way_lacks_is_said_in_numbers():
     assert "GiB over on rank 0, " in lacks["ZeRO-2"] and "%" in lacks["ZeRO-2"]
     assert "stage 0" in lacks["ZeRO-0"]
     assert all(option.choice.way.offload_optimizer == "cpu" for option in found.options)
+    # Master, moments and a pinned gradient of 8e9 parameters: what an option takes of the host stands beside what it takes of the device.
+    assert min(recommendation_facts(found)["options"][0]["host_bytes"].values()) > 100 * GIB
+    assert "GiB on a host" in render_recommendation(found)
 
 
 def test_host_memory_bounds_offload():  # J05

@@ -51,6 +51,8 @@ def test_right(text: str, tmp_path: Path) -> None:
         ("schedule: {lr_scheduler_type: warmup_stable_decay, warmup_ratio: 0.5, decay_ratio: 0.6}", "schedule.decay_ratio", "give 0.5 or less"),
         ("schedule: {lr_scheduler_type: warmup_stable_decay, decay_steps: 9}\ntrain: {max_steps: 8}", "schedule.decay_steps", "decay_steps 8 or less"),
         ("schedule: {lr_scheduler_type: warmup_stable_decay, decay_type: exp}", "schedule.decay_type", "linear, cosine, 1-sqrt"),
+        ("hardware: {accelerator: h10}", "hardware.accelerator", "no accelerator is called 'h10' did you mean h100"),
+        ("hardware: {accelerator: '4090:lots'}", "hardware.accelerator", "'lots' is no memory in GiB write it as in 4090:48"),
         ("schedule: {min_lr: 1e-6}", "schedule.min_lr", "schedule.min_lr_ratio"),
         ("evaluation: {early_stopping_threshold: 0.1}", "evaluation.early_stopping_threshold", "no effect without early_stopping_patience"),
         ("evaluation: {eval_steps: 5, early_stopping_patience: 3}", "evaluation.early_stopping_patience", "add checkpoint.metric_for_best_model: loss"),
