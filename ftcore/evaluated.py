@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
 
 from ftcore.checkpoint import layout
@@ -19,7 +18,7 @@ from ftcore.dist import Ranks
 from ftcore.engine_inference import fill
 from ftcore.evaluation_plan import EvaluationPlan
 from ftcore.export_choice import BEST, NEWEST, choose_checkpoint
-from ftcore.model.adapters import COMPUTE_DTYPES, activate, adapter_parameters
+from ftcore.model.adapters import activate, put_on
 from ftcore.model.build import build_model
 from ftcore.model.load import load_base, partitioned_loading
 from ftcore.scoring.result import ModelIdentity
@@ -99,10 +98,7 @@ def load_evaluated(request: EvaluationRequest, plan: EvaluationPlan, ds_config: 
         base = load_base(spec.model, plan.source, quantised)
         if identity.kind != "adapter":
             return base
-        adapted = PeftModel.from_pretrained(base, identity.adapter, autocast_adapter_dtype=False)
-    for parameter in adapter_parameters(adapted):
-        parameter.data = parameter.data.to(COMPUTE_DTYPES[spec.train.precision])
-    return adapted
+        return put_on(base, Path(identity.adapter), spec.train.precision)
 
 
 def _fill_from(checkpoint: Path, model: torch.nn.Module, ranks: Ranks) -> None:

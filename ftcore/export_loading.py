@@ -22,7 +22,7 @@ def loading_code(spec: Spec, base: ModelSource, form: str, folders: tuple[str, .
     where = f"{json.dumps(base.name)}, revision={json.dumps(base.revision)}" if base.revision else json.dumps(base.path)
     if spec.method.type == "qlora":
         imports = ["import torch", "from peft import PeftModel", "from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig"]
-        bits = [f"bits = {_bits(spec.method, str(spec.model.dtype))}  # as it was trained; without it the base is loaded whole"]
+        bits = [f"bits = {_bits(spec.method, spec.method.compute_dtype or str(spec.model.dtype))}  # as it was trained; without it the base is loaded whole"]
         options += ", quantization_config=bits"
     else:
         imports, bits = ["from peft import PeftModel", "from transformers import AutoModelForCausalLM, AutoTokenizer"], []

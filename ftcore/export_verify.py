@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ftcore.export_forms import Trained
-from ftcore.model.adapters import COMPUTE_DTYPES, adapter_parameters
+from ftcore.model.adapters import put_on
 from ftcore.model.quantise import keep_cpu_weights_in_place, quantisation
 from ftcore.spec.adapter_file import ADAPTER_WEIGHTS
 from ftcore.spec.errors import CheckpointError
@@ -59,10 +59,7 @@ def _on_fresh_base(trained: Trained, folder: Path, *, quantised: bool) -> PeftMo
     base = AutoModelForCausalLM.from_pretrained(source.path, dtype=trained.dtype, trust_remote_code=source.trust_remote_code, quantization_config=config)
     if quantised:
         keep_cpu_weights_in_place(base)
-    loaded: PeftModel = PeftModel.from_pretrained(base, folder, autocast_adapter_dtype=False)
-    for parameter in adapter_parameters(loaded):
-        parameter.data = parameter.data.to(COMPUTE_DTYPES[trained.spec.train.precision])
-    return loaded.eval()
+    return put_on(base, folder, trained.spec.train.precision).eval()
 
 
 def verify_whole(trained: Trained, model: PreTrainedModel, folder: Path, expected: torch.Tensor, as_trained: torch.Tensor) -> Fidelity:

@@ -9,9 +9,12 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
+from peft.utils.save_and_load import set_peft_model_state_dict
+from safetensors.torch import load_file
 
 from ftcore.model.targets import check_targets
 from ftcore.model.warm_start import load_adapter
+from ftcore.spec.adapter_file import ADAPTER_WEIGHTS
 from ftcore.spec.errors import SpecError
 from ftcore.spec.sections import AdapterSection, MethodSection, TrainSection
 
@@ -45,6 +48,20 @@ def attach_adapters(base: torch.nn.Module, method: MethodSection, train: TrainSe
     if method.adapter_name_or_path:
         for name in named:
             load_adapter(model, name, Path(method.adapter_name_or_path).expanduser())
+    return model
+
+
+def put_on(base: torch.nn.Module, folder: Path, precision: str) -> PeftModel:
+    """A PEFT model of `base` with the adapter in `folder`, its parameters in the type that `train.precision` computes them in."""
+    model: PeftModel = PeftModel.from_pretrained(base, folder, autocast_adapter_dtype=False)  # type: ignore[arg-type]
+    wanted, rounded = COMPUTE_DTYPES[precision], False
+    for parameter in adapter_parameters(model):
+        rounded = rounded or parameter.dtype.itemsize < wanted.itemsize
+        parameter.data = parameter.data.to(wanted)
+    if rounded:
+        # PEFT has read the values into the type that the base's layers compute in, which may be a coarser one.
+        with torch.no_grad():
+            set_peft_model_state_dict(model, load_file(folder / ADAPTER_WEIGHTS))
     return model
 
 

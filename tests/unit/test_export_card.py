@@ -146,6 +146,8 @@ def test_code_that_loads() -> None:
     assert "bits = BitsAndBytesConfig(load_in_8bit=True)" in "\n".join(
         loading_code(replace(SPEC, method=MethodSection(type="qlora", bits=8)), BASE, "adapter", ())
     )
+    four = loading_code(replace(SPEC, method=MethodSection(type="qlora", compute_dtype="float32")), BASE, "adapter", ())
+    assert "bnb_4bit_compute_dtype=torch.float32)" in "\n".join(four) and 'dtype="bfloat16"' in "\n".join(four)
     assert "peft" not in "\n".join(loading_code(SPEC, BASE, "merged", ()))
 
 
