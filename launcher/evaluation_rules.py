@@ -49,7 +49,8 @@ def _best(spec: Spec, draft: Draft) -> Findings:
 def _early_stopping(spec: Spec, draft: Draft) -> Findings:
     evaluation, where = spec.evaluation, "evaluation.early_stopping_patience"
     if not evaluation.early_stopping_patience:
-        if draft.given("evaluation.early_stopping_threshold"):
+        # A patience of 0 that is given turns it off, for a run that goes on too, and leaves the threshold for later.
+        if draft.given("evaluation.early_stopping_threshold") and not draft.given(where):
             what = "early_stopping_threshold has no effect without early_stopping_patience"
             yield Problem(what=what, where="evaluation.early_stopping_threshold", fix="give early_stopping_patience, or remove it")
         return

@@ -24,7 +24,8 @@ def check_ranks(spec: Spec, world_size: int) -> Iterator[Found]:
 
 def _keys(spec: Spec, draft: Draft) -> Findings:
     profiling = spec.profiling
-    for name in _KEYS if not profiling.updates else ():
+    # Given as 0, it turns profiling off and leaves the rest for later.
+    for name in _KEYS if not profiling.updates and not draft.given("profiling.updates") else ():
         if draft.given(f"profiling.{name}"):
             what = f"{name} has no effect without profiling.updates"
             yield Problem(what=what, where=f"profiling.{name}", fix="give profiling.updates 1 or more, or remove it")

@@ -60,6 +60,17 @@ def test_values_that_do_not_change_what_is_trained(tmp_path: Path) -> None:
     assert resolve_again(before, Options(zero_stage=3), 2).spec.zero.coalesce_grad_reduction is False
 
 
+def test_what_a_run_was_started_with_can_be_turned_off(tmp_path: Path) -> None:
+    """The keys that go with a patience or with profiling stay as they are."""
+    held_out = SPEC.replace("train'}}", "train'}, eval: {path: 'builtin:extraction/eval'}}") % ("fp32", 2, "")
+    ways = "checkpoint: {metric_for_best_model: loss}\nevaluation: {eval_steps: 1, early_stopping_patience: 2, early_stopping_threshold: 0.01}\n"
+    (tmp_path / "spec.yaml").write_text(f"{held_out}{ways}profiling: {{updates: 2, start_update: 2, ranks: [1]}}\n")
+    before = read_and_resolve(Options(spec_path=tmp_path / "spec.yaml")).resolved
+    after = resolve_again(before, Options(sets=("evaluation.early_stopping_patience=0", "profiling.updates=0")), 2)
+    assert (after.spec.evaluation.early_stopping_patience, after.spec.evaluation.early_stopping_threshold, after.spec.profiling.updates) == (0, 0.01, 0)
+    assert resolve_again(after, Options(zero_stage=3), 3).spec.profiling.ranks == (1,)
+
+
 def test_all_that_is_refused_comes_at_once(tmp_path: Path) -> None:
     before = started(tmp_path, precision="bf16", more=", offload_optimizer: cpu")
     sets = ("train.max_steps=9", "optimizer.learning_rate=1", "train.seed=1", "environment.x=1", "logging.nothing=1", "odd")

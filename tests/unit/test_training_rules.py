@@ -35,6 +35,8 @@ def problems_of(tmp_path: Path, text: str) -> list[Problem]:
         "method: {type: qlora, storage_dtype: float32, compute_dtype: bfloat16}\ntrain: {precision: bf16_autocast}",
         "optimizer: {parameter_groups: [{pattern: '*lm_head*', keep_in_fp32: true}]}\ntrain: {precision: bf16_autocast}",
         "profiling: {updates: 2, start_update: 3, ranks: [0, 1], memory: true}",
+        "evaluation: {early_stopping_patience: 0, early_stopping_threshold: 0.01}",
+        "profiling: {updates: 0, start_update: 3, memory: true}",
     ],
 )
 def test_right(text: str, tmp_path: Path) -> None:
@@ -57,7 +59,6 @@ def test_right(text: str, tmp_path: Path) -> None:
         ("evaluation: {early_stopping_threshold: 0.1}", "evaluation.early_stopping_threshold", "no effect without early_stopping_patience"),
         ("evaluation: {eval_steps: 5, early_stopping_patience: 3}", "evaluation.early_stopping_patience", "add checkpoint.metric_for_best_model: loss"),
         ("checkpoint: {metric_for_best_model: loss}\nevaluation: {early_stopping_patience: 3}", "checkpoint.metric_for_best_model", "set evaluation"),
-
         ("method: {type: qlora, storage_dtype: float32}", "method.storage_dtype", "casts all floats to bfloat16 use method.storage_dtype: uint8 or bfloat16"),
         ("method: {type: qlora, storage_dtype: bf16}", "method.storage_dtype", "did you mean `bfloat16`?"),
         ("method: {type: qlora, compute_dtype: float16}", "method.compute_dtype", "without a loss scale"),
