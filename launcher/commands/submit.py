@@ -113,6 +113,7 @@ def _new(given: SubmitOptions, asked: Asked, how: How) -> None:
     runs = _resolved(given, asked)
     if given.dry_run:
         for each in runs:
+            require_room_there(each.resolution.resolved, how, refuses=False)
             folder = (given.output or Path("runs") / "TIME-MODEL").absolute()
             say(script_for(folder / each.element.label if each.element.label else folder, each.scheduler, how).rstrip("\n"))
         say("dry run: nothing was made or submitted", err=True)
@@ -143,6 +144,7 @@ def _again(given: SubmitOptions, path: Path, asked: Asked, how: How) -> None:
 
 def _render(given: SubmitOptions, asked: Asked, how: How) -> None:
     from launcher.submission.manifests import Container, render_manifest
+    from launcher.submission.submitting import require_room_there
 
     if not given.dry_run:
         raise click.UsageError(f"--to {given.to} renders a manifest and starts nothing: add --dry-run, and hand its output to the engine's own command")
@@ -158,7 +160,9 @@ def _render(given: SubmitOptions, asked: Asked, how: How) -> None:
         exports=how.exports,
         arguments=(*(("--zero", str(given.zero)) if given.zero is not None else ()), *(word for text in given.sets for word in ("--set", text))),
     )
-    text = render_manifest(given.to, _resolved(given, asked)[0], container)
+    first = _resolved(given, asked)[0]
+    require_room_there(first.resolution.resolved, how, refuses=False)
+    text = render_manifest(given.to, first, container)
     say(text.rstrip("\n"))
 
 

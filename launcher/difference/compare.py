@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.difference.sides import SECTIONS, Side
 
-MISSING = "(not there)"
+MISSING = "(none)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,9 @@ class Change:
 
 
 def compare(a: Side, b: Side) -> dict[str, list[Change]]:
-    """Section -> what differs, in the order of side `a`; only sections that both sides have."""
-    return {name: _changes(a, b, name) for name in SECTIONS if name in a.values and name in b.values}
+    """Section -> what differs, in the order of side `a`; only sections that both sides have, and results only when there are any."""
+    both = [name for name in SECTIONS if name in a.values and name in b.values]
+    return {name: _changes(a, b, name) for name in both if name != "results" or a.values[name] or b.values[name]}
 
 
 def _changes(a: Side, b: Side, section: str) -> list[Change]:

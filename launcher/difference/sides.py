@@ -53,7 +53,8 @@ def _read_run(path: Path) -> Side:
     if not isinstance(resolved.get("spec"), dict):
         raise CheckpointError("it is damaged: it holds no spec", where=str(run_dir.resolved), fix="name another run")
     prepared, environment = _json(run_dir.prepared), _json(run_dir.environment)
-    notes = ["its data was never prepared"] * (not prepared) + ["its code and libraries are not recorded: an older ftlaunch launched it"] * (not environment)
+    notes = ["its data was never prepared"] * (not prepared)
+    notes += ["its code and libraries are not recorded: it was never started (a dry run), or an older ftlaunch started it"] * (not environment)
     values: dict[str, Mapping[str, Any]] = {"spec": {**_flat(resolved["spec"]), "hosts": _hosts(resolved.get("hosts", []))}}
     if environment:
         values |= {"code": environment.get("code", {}), "environment": dict(_environment(environment))}

@@ -130,11 +130,14 @@ def submit_again(run_dir: RunDir, asked: Asked, how: How) -> Submission:
         return _submit(run_dir, resolved, scheduler, how)
 
 
-def require_room_there(resolved: ResolvedSpec, how: How, *, goes_on: bool = False) -> None:
-    """Tells what is short on the job's hosts, as far as spec.hardware says what they have. Raises DoesNotFitError when it can't fit, unless `how.force`."""
+def require_room_there(resolved: ResolvedSpec, how: How, *, goes_on: bool = False, refuses: bool = True) -> None:
+    """Tells what is short on the job's hosts, as far as spec.hardware says what they have.
+
+    Raises DoesNotFitError when it can't fit, unless `how.force`, or it does not refuse (a dry run).
+    """
     from launcher.memory.launch_fit import check_launch
 
-    tell(check_launch(resolved, refuses=not how.force, elsewhere=True, goes_on=goes_on))
+    tell(check_launch(resolved, refuses=refuses and not how.force, elsewhere=True, goes_on=goes_on))
 
 
 def _as_before(how: How, earlier: Submission) -> How:

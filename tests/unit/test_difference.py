@@ -102,6 +102,16 @@ def test_a_run_of_an_older_ftlaunch(tmp_path: Path) -> None:
     assert data["sections"]["spec"] == [] and len(data["notes"]) == 2 and "not recorded" in render(read_side(a), read_side(b))
 
 
+def test_runs_that_were_never_started(tmp_path: Path) -> None:
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", "hardware.host_memory=2 GiB")
+    for run in (a, b):
+        for name in ("environment.json", "metrics.jsonl", "events.jsonl"):
+            (run / name).unlink()
+    text = render(read_side(a), read_side(b))
+    assert "results" not in text and "a dry run" in text
+    assert "hardware.host_memory\n    a: (none)\n    b: 2147483648   (--set)" in text
+
+
 def test_specs_and_a_spec_with_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "a", "train.max_steps=2")
     other = tmp_path / "other.yaml"

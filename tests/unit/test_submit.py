@@ -51,6 +51,13 @@ def test_a_dry_run_prints_the_script_and_makes_nothing(tmp_path: Path, spec: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"spec.yaml"}
 
 
+def test_a_dry_run_tells_what_would_be_refused(tmp_path: Path, spec: Path) -> None:
+    for target in ([], ["--to", "k8s", "--image", "a/b:1", "--volume", "v", "-o", "a"]):
+        arguments = ("submit", "spec.yaml", "--nodes", "1", "--slots-per-node", "2", "--set", "hardware.accelerator=t4:0.6", *target)
+        ended = ftlaunch(tmp_path, *arguments, "--dry-run")
+        assert ended.returncode == 0 and "does not fit: a rank takes" in ended.stderr
+
+
 def test_cpu_ranks_ask_for_no_accelerator(tmp_path: Path, spec: Path) -> None:
     for arguments, more in ((["--cpu"], {}), ([], {"DS_ACCELERATOR": "cpu"})):
         text = ftlaunch(tmp_path, "submit", "spec.yaml", "--slots-per-node", "4", "--dry-run", *arguments, **more).stdout
