@@ -1,4 +1,4 @@
-"""Calls and kernels of a few updates, as torch's profiler records them, in RUN/profile/rank_R.json.gz."""
+"""Calls and kernels of a few updates, as torch's profiler records them, in RUN/profile/rank_R.json.gz; where that is there, in rank_R_from_UPDATE.json.gz."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Profile:
         first = section.start_update
         self._updates = range(first, first + section.updates) if ranks.rank in section.ranks else range(0)
         self._profiler: Any = None
+        self._began = first
 
     def before(self, update: int) -> None:
         """To be called before the update numbered from 1. A resumed run records what is left of the chosen updates."""
@@ -30,6 +31,7 @@ class Profile:
                 activities.append(torch.profiler.ProfilerActivity.CUDA)
             self._profiler = torch.profiler.profile(activities=activities, profile_memory=self._section.memory)
             self._profiler.start()
+            self._began = update
 
     def after(self, update: int) -> None:
         """To be called after the update numbered from 1; writes the file once the last of them is done."""
@@ -43,6 +45,9 @@ class Profile:
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         path = self._run_dir.profile(self._rank)
+        if path.exists():
+            # What was recorded before the run was stopped stays.
+            path = path.with_name(path.name.replace(".", f"_from_{self._began}.", 1))
         aside = path.with_name(f".{path.name}")
         try:
             path.parent.mkdir(exist_ok=True)
