@@ -17,7 +17,7 @@ from ftcore.spec.document import Document, KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
 from launcher.ds_schema import keys_of_spec
 from launcher.ds_training import Statement, batch_statement, optimizer_statements, precision_statement, schedule_statements
-from launcher.ds_walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk
+from launcher.ds_walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk, without_notes
 from launcher.references import absolute
 from launcher.spec_source import Draft, Place
 from launcher.spec_values import secrets
@@ -42,7 +42,7 @@ class Imported:
     warnings: tuple[str, ...] = ()
     """What was ignored, or read in another way than DeepSpeed would, with file and line."""
     text: str = ""
-    """The JSON for the run's folder: without comments, with the warnings as a note; empty without a zero.config."""
+    """The JSON for the run's folder: without comments and notes, with the warnings as a note; empty without a zero.config."""
 
 
 def import_ds_json(draft: Draft, world_size: int | None) -> Imported:
@@ -99,7 +99,7 @@ class _Import:
 
     def _kept(self, warnings: tuple[str, ...]) -> str:
         # Comet's block holds a key of its service.
-        own = {key: value for key, value in self.given.items() if key != "comet"}
+        own = {key: value for key, value in without_notes(self.given).items() if key != "comet"}
         return json.dumps({"_from": absolute(self.label), "_warnings": list(warnings), **own}, indent=2, ensure_ascii=False) + "\n"
 
     def _stage(self) -> int:

@@ -57,7 +57,7 @@ def modernise(data: dict[str, Any], lines: dict[KeyPath, int], found: Sorted) ->
 
     `lines` gets the place of each new name; a name given under both is a problem.
     """
-    clean: dict[str, Any] = _without_notes(data)
+    clean: dict[str, Any] = without_notes(data)
     _move(clean, ("bfloat16",), ("bf16",), lines, found)
     _move(clean, ("aio", "thread_count"), ("aio", "intra_op_parallelism"), lines, found)
     if clean.get("steps_per_print") == "Infinity":
@@ -172,10 +172,11 @@ def _is_known(path: KeyPath) -> bool:
     return rule_at(named) is not None
 
 
-def _without_notes(data: Any) -> Any:
+def without_notes(data: Any) -> Any:
+    """The data without the keys that are notes to the reader, at every depth."""
     if isinstance(data, dict):
-        return {key: _without_notes(value) for key, value in data.items() if not key.startswith(("_", "#", "//"))}
-    return [_without_notes(value) for value in data] if isinstance(data, list) else data
+        return {key: without_notes(value) for key, value in data.items() if not key.startswith(("_", "#", "//"))}
+    return [without_notes(value) for value in data] if isinstance(data, list) else data
 
 
 def _whole_numbers(value: Any, rule: Schema) -> Any:

@@ -6,6 +6,7 @@ import re
 
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
+from launcher.adapter_names import name_problem
 from launcher.precision_rules import DTYPES
 from launcher.rule import Findings, Rule
 from launcher.spec_source import Draft
@@ -22,7 +23,6 @@ LORA_KEYS = (
     "adapters",
 )
 QLORA_KEYS = ("bits", "quant_type", "double_quant", "compute_dtype", "storage_dtype")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 def _lora_keys(spec: Spec, draft: Draft) -> Findings:
@@ -64,9 +64,9 @@ def _several_adapters(spec: Spec, draft: Draft) -> Findings:
     if not method.adapters:
         return
     for name in method.adapters:
-        if not _NAME.fullmatch(name):
-            fix = "use letters, digits, _ and -, at most 64 and no - at its beginning: it names a folder"
-            yield Problem(what=f"'{name}' is no name of an adapter", where=f"{where}.{name}", fix=fix)
+        what, fix = name_problem(name)
+        if what:
+            yield Problem(what=what, where=f"{where}.{name}", fix=fix)
     if method.modules_to_save:
         what = "modules_to_save would be shared by several adapters, which are each trained as if alone"
         yield Problem(what=what, where="method.modules_to_save", fix="remove it, or train one adapter")

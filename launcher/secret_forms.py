@@ -1,10 +1,10 @@
-"""What looks like a secret by its form, whatever it is called: strict enough that names of models, files and commits pass."""
+"""What looks like a secret by its form, or by a name beside it: strict enough that names of models, files and commits pass."""
 
 from __future__ import annotations
 
 import re
 
-from launcher.variable_names import URL_WITH_PASSWORD
+from launcher.variable_names import URL_WITH_PASSWORD, is_secret
 
 # Bounded, so that a long text takes no longer than its length.
 _START = r"(?<![A-Za-z0-9])"
@@ -21,6 +21,14 @@ _API_KEY = re.compile(_START + r"sk-[A-Za-z0-9_-]{20,300}")
 _RUN = re.compile(r"[A-Za-z0-9]{16,}")
 
 
+_WORDS = "password|passwd|passphrase|secret|token|api_?key|access_?key|secret_?key|auth_?token|access_?token|hf_?token|hub_?token|secret_?access_?key"
+_VALUE = r"(?:=|: ?(?=\S+\s*$))[\"']?([^\s\"'<>{}$*,\[\]]{4,})"
+_ASSIGNED = re.compile(rf"(?<![A-Za-z0-9_.])(?:([A-Z][A-Z0-9]{{0,40}}_[A-Z0-9_]{{1,80}})|(?i:{_WORDS})){_VALUE}", re.MULTILINE)
+"""`HF_TOKEN=...`, `password: ...`: a variable of the environment, or a word that stands for nothing else, and its value.
+Behind a colon a sentence may follow, but for a last word."""
+_NO_VALUE = re.compile(r"[0-9.:]+|\.+|[xX]+|(?i:none|null|true|false|unset|your\S*|part|mandatory|required|optional)")
+
+
 def secret_in(text: str) -> str:
     """What a part of the text looks like (`a Hugging Face token`); empty when nothing does."""
     for kind, form in _FORMS:
@@ -30,4 +38,8 @@ def secret_in(text: str) -> str:
     for matched in _API_KEY.finditer(text):
         if any(any(c.isdigit() for c in run) and any(c.isalpha() for c in run) for run in _RUN.findall(matched[0])):
             return "an API key"
+    for matched in _ASSIGNED.finditer(text):
+        name, value = matched.groups()
+        if (not name or is_secret(name)) and not _NO_VALUE.fullmatch(value):
+            return "a secret with its name"
     return ""

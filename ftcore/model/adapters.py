@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def attach_adapters(base: torch.nn.Module, method: MethodSection, train: TrainSe
     """
     check_targets(base, method)
     named = method.adapters or {SINGLE: AdapterSection()}
+    _check_names(base, named)
     (first, own), *others = named.items()
     try:
         torch.manual_seed(train.seed)
@@ -49,6 +51,15 @@ def attach_adapters(base: torch.nn.Module, method: MethodSection, train: TrainSe
         for name in named:
             load_adapter(model, name, Path(method.adapter_name_or_path).expanduser())
     return model
+
+
+def _check_names(base: torch.nn.Module, named: Mapping[str, AdapterSection]) -> None:
+    """Raises SpecError for an adapter that is called like a part of the model: PEFT tells the parameters of adapters by their names' parts."""
+    parts = {part for name, _ in base.named_parameters() for part in name.split(".")}
+    for name in named:
+        if name in parts:
+            what = f"an adapter can't be called {name}: the model has a module of that name"
+            raise SpecError(what, where=f"method.adapters.{name}", fix=f"choose another name, such as adapter_{name}")
 
 
 def put_on(base: torch.nn.Module, folder: Path, precision: str) -> PeftModel:

@@ -19,6 +19,7 @@ DS = """\
 {
   "zero_optimization": {"stage": 2, "allgather_bucket_size": 3e8, "round_robin_gradients": true},
   "comet": {"enabled": true, "api_key": "mine", "project": "p"}, // never copied
+  "_hf_token": "of a note",
   "steps_per_print": 50
 }
 """
@@ -33,7 +34,7 @@ def test_a_run_folder_keeps_the_json(tmp_path: Path) -> None:
     assert "warning: ds.json:2: zero_optimization.round_robin_gradients: ignored" in ended.stderr
     kept = json.loads((tmp_path / "r" / "zero_config.json").read_text())
     assert kept["_from"] == str(tmp_path / "ds.json") and len(kept["_warnings"]) == 2 and kept["zero_optimization"]["allgather_bucket_size"] == 3e8
-    assert "comet" not in kept and "mine" not in (tmp_path / "r" / "resolved.json").read_text()
+    assert "comet" not in kept and "_hf_token" not in kept and "mine" not in (tmp_path / "r" / "resolved.json").read_text()
     (tmp_path / "ds.json").unlink()
     again = ftlaunch(tmp_path, "--dry-run", "--resume", "r", "--zero", "3", **cache)
     assert again.returncode == 0, again.stderr

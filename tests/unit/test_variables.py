@@ -183,10 +183,12 @@ def test_wrong_units(tmp_path: Path, key: str, value: str, told: str, fix: str) 
 
 SECRETS = [
     *(TOKEN, "ghp_" + "a1B2" * 9, "github_pat_" + "11AB" * 12, "glpat-" + "aB3-" * 5, "xoxb-123456789012-abc", "AKIA" + "ABCD2345" * 2),
+    *("HF_TOKEN=abc123", "WANDB_API_KEY='abc123'", "password=hunter2", "api_key=abcd1234"),
     *("sk-proj-abcdefghijKLMNOP1234", "sk-ant-api03-" + "aB3dE6gH9" * 4, "https://me:pw@host/data.jsonl", "-----BEGIN RSA PRIVATE KEY-----"),
 ]
 NAMES = [
     *("hf_internal_testing/tiny-random-gpt2", "hf-internal-testing/llama", "sk-learn-docs-2024-instruct.jsonl", "runs/sk-small-model-with-a-long-name-1234"),
+    *("HF_TOKEN=$HF_TOKEN", "HF_TOKEN=<yours>", "HF_TOKEN=...", "MAX_TOKENS=512", "key=value1", "HF_TOKEN, WANDB_API_KEY", "password: true"),
     *("0123456789abcdef0123456789abcdef01234567", "https://host:8080/data.jsonl", "/mnt/akia/ASIA-2024-news.jsonl", "s3://bucket/key", "glpat", "ghp_short"),
 ]
 
@@ -194,6 +196,11 @@ NAMES = [
 @pytest.mark.parametrize("text", SECRETS)
 def test_what_looks_like_a_secret(text: str) -> None:
     assert secret_in(text) and secret_in(f"a {text} b") and secret_in(f"/x/{text}")
+
+
+def test_a_secret_behind_its_name_and_a_colon() -> None:
+    assert secret_in("# password: hunter2") and secret_in("a: b\n# HF_TOKEN: abc123\nc: d")
+    assert not secret_in("# HF_TOKEN: comes from the shell") and not secret_in("# a token: one byte of text")
 
 
 @pytest.mark.parametrize("text", NAMES)
