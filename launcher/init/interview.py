@@ -52,6 +52,8 @@ def decide(given: Given, root: Path, *, asks: bool) -> Choices:
     found = _Found(accelerators(), find_models(root), find_data(root), find_hostfiles(root))
     if asks:
         click.echo(f"This machine: {described_accelerators(found.gpus)}.\n")
+    else:
+        _require_single(found, given)
     model = given.model or (_ask_model(found) if asks else _only_model(found, given))
     train = _data_file(given.data) if given.data else _ask_data(found, model) if asks else _only_data(found, model)
     held_out = [each for each in found.data if each.is_held_out and not each.needs and each.path != train.path]
@@ -97,6 +99,22 @@ def _check_rows(path: str) -> Problem | None:
 
 def _data_file(path: str) -> DataFile:
     return DataFile(path=path, format="messages") if path.startswith("builtin:") else look_at(Path(path).expanduser(), path)
+
+
+def _require_single(found: _Found, given: Given) -> None:
+    """Raises UsageError with all that --yes can't decide: a model, data, or both."""
+    wanting = []
+    model = given.model or ""
+    try:
+        model = model or _only_model(found, given)
+    except click.UsageError as error:
+        wanting.append(error.message)
+    try:
+        _ = given.data or _only_data(found, model)
+    except click.UsageError as error:
+        wanting.append(error.message)
+    if wanting:
+        raise click.UsageError("\n".join(wanting))
 
 
 def _only_model(found: _Found, given: Given) -> str:

@@ -173,6 +173,7 @@ def test_without_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("arguments", "status", "told"),
     [
         (["--yes"], 2, "give --model"),
+        (["--yes"], 2, "give --data: there are a.jsonl, b.jsonl"),
         (["--yes", "--model", "owner/name"], 2, "give --data: there are a.jsonl, b.jsonl"),
         (["--yes", "--model", "./nowhere", "--data", "nowhere.jsonl"], 2, "2 problems"),
         (["--yes", "--model", "owner/name", "--data", "text.jsonl"], 4, "only answers are learned"),
