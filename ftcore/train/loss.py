@@ -21,9 +21,10 @@ def supervised_logits(model: torch.nn.Module, batch: MicroBatch) -> torch.Tensor
         use_cache=False,
         **_boundaries(model, batch),
     )
-    if batch.pick_K is None:
-        return output.logits[0]
+    # A view: an index would give its backward pass a second tensor as large as the logits.
     logits_RV = output.logits.flatten(0, 1)
+    if batch.pick_K is None:
+        return logits_RV
     return logits_RV[batch.pick_K] if len(batch.pick_K) else logits_RV[:1]
 
 

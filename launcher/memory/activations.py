@@ -36,6 +36,8 @@ class Activations:
     logits: int
     loss_block: int
     """Beside the logits while the loss is computed."""
+    picked_back: int
+    """Beside the logits of a padded row, whose gradient passes back through the choice of its supervised positions; a packed row's logits are all chosen."""
     head_gradients: int
     """Gradients of the head's input and, where it is trained, of its matrix, beside the logits."""
     shared_gradient: int
@@ -88,6 +90,7 @@ def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None
         weight_copies=_weight_copies(shape, compute),
         logits=logits,
         loss_block=blocks * block,
+        picked_back=logits if row.padded else 0,
         head_gradients=gradient,
         shared_gradient=compute.b * shape.hidden * shape.vocab if compute.full and shape.tied else 0,
         layer_gradients=2 * product * (width + shape.hidden) * row.tokens,
@@ -118,7 +121,7 @@ def backward_extra(found: Activations) -> tuple[int, str]:
     start = found.held + found.logits
     moments = [
         (found.loss_block, "the loss, a block of positions at a time"),
-        (found.logits, "the logits' gradient, on its way back through the choice of the row"),
+        (found.picked_back, "the logits' gradient, on its way back to the padded rows"),
         (found.head_gradients, "gradients of the head and of its input"),
     ]
     for layer in {*found.recomputed, len(found.layers) - 1}:
