@@ -16,6 +16,8 @@ from ftcore.coded_moments import BLOCK, SCALES, CodedPiece, blocks_of
 from ftcore.engine_fields import MASTER
 from ftcore.spec.errors import CheckpointError
 
+_FIX = "resume from an older checkpoint"
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -47,16 +49,33 @@ class StateReader:
         for rank in range(manifest.world_size):
             folder = layout.rank_path(checkpoint, rank)
             try:
-                index = json.loads((folder / layout.INDEX).read_text(encoding="utf-8"))
                 reader._files[rank] = safe_open(folder / layout.STATE, framework="pt")
-            except (OSError, ValueError, SafetensorError) as error:
-                raise CheckpointError(f"rank {rank}'s state can't be read: {error}", where=str(folder), fix="resume from an older checkpoint") from error
-            reader._fields[rank] = frozenset(reader._files[rank].keys())
-            for name, (start, numel) in index["slices"].items():
-                reader._pieces.setdefault(name, []).append(_Piece(rank, start, numel, index.get("phases", {}).get(name)))
-            reader.scalars.update(index["scalars"])
-            reader.whole.update(index.get("whole", {}))
+                reader._fields[rank] = frozenset(reader._files[rank].keys())
+                reader._take_in(rank, json.loads((folder / layout.INDEX).read_text(encoding="utf-8")))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+                raise CheckpointError(f"rank {rank}'s state can't be read: {error}", where=str(folder), fix=_FIX) from error
         return reader
+
+    def _take_in(self, rank: int, index: dict[str, Any]) -> None:
+        """Raises ValueError, KeyError, TypeError or AttributeError for what is no index of the rank's file."""
+        phases, whole = index.get("phases", {}), index.get("whole", {})
+        for name, (start, numel) in index["slices"].items():
+            phase = phases.get(name)
+            if not all(type(value) is int and value >= 0 for value in (start, numel, phase or 0)):
+                raise ValueError(f"the slice of {name} is [{start}, {numel}], at {phase} in its block")
+            self._pieces.setdefault(name, []).append(_Piece(rank, start, numel, phase))
+        missing = sorted({f"{MASTER}/{name}" for name in index["slices"]} | {f"{key}/{name}" for name, keys in whole.items() for key in keys})
+        missing = [key for key in missing if key not in self._fields[rank]]
+        if missing:
+            raise ValueError(f"{missing[0]} is not in it")
+        self.scalars.update(index["scalars"])
+        self.whole.update(whole)
+
+    def _slice(self, rank: int, key: str) -> Any:
+        """A stored tensor, to be cut; raises CheckpointError when the rank's file lacks it."""
+        if key not in self._fields[rank]:
+            raise CheckpointError(f"rank {rank}'s state lacks {key}", where=str(self.checkpoint), fix=_FIX)
+        return self._files[rank].get_slice(key)
 
     def moments(self, name: str) -> list[str]:
         """Fields stored for each element of the parameter beside its master values (exp_avg, …); none where its moments are codes."""
@@ -87,8 +106,8 @@ class StateReader:
             from_block = piece.phase + begin - piece.start
             blocks, fields = blocks_of(from_block, end - begin), {}
             for codes, scales in SCALES.items():
-                fields[codes] = self._files[piece.rank].get_slice(f"{codes}/{name}")[begin - piece.start : end - piece.start]
-                fields[scales] = self._files[piece.rank].get_slice(f"{scales}/{name}")[blocks]
+                fields[codes] = self._slice(piece.rank, f"{codes}/{name}")[begin - piece.start : end - piece.start]
+                fields[scales] = self._slice(piece.rank, f"{scales}/{name}")[blocks]
             pieces.append(CodedPiece(offset=offset + begin - start, phase=from_block % BLOCK, fields=fields))
         return pieces
 
@@ -102,13 +121,11 @@ class StateReader:
         for piece in sorted(self._pieces.get(name, []), key=lambda item: item.start):
             begin, end = max(position, piece.start), min(start + numel, piece.start + piece.numel)
             if begin == position and end > begin:
-                stored = self._files[piece.rank].get_slice(f"{field_name}/{name}")
+                stored = self._slice(piece.rank, f"{field_name}/{name}")
                 parts.append(stored[begin - piece.start : end - piece.start])
                 position = end
         if position != start + numel:
-            raise CheckpointError(
-                f"{name} has no elements from {position} on in field {field_name}", where=str(self.checkpoint), fix="resume from an older checkpoint"
-            )
+            raise CheckpointError(f"{name} has no elements from {position} on in field {field_name}", where=str(self.checkpoint), fix=_FIX)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def parameter(self, name: str) -> torch.Tensor:
