@@ -31,10 +31,14 @@ def render_pilot(result: PilotResult) -> str:
     ]
     if result.price is not None and forecast.price is not None:
         lines.append(f"{'price, ' + forecast.currency:<34}{result.price:>14,.2f}{forecast.price:>14,.2f}")
-    lines.append(f"measured: {what}, by rank {', '.join(_size(each) for each in measured.peak_bytes)}; speed of the {measured.updates - WARM_UP} updates")
+    lines.append(f"measured: {what}, by rank {', '.join(_size(each) for each in measured.peak_bytes)}; speed of the {_updates(measured.updates - WARM_UP)}")
     lines[-1] += f" after {WARM_UP} to warm up, with micro-steps of {measured.row_tokens:,} tokens at most"
     lines.append(_verdict(result))
     return "\n".join(lines)
+
+
+def _updates(count: int) -> str:
+    return f"{count} updates" if count != 1 else "one update"
 
 
 def _size(size: float) -> str:
