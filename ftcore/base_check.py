@@ -31,7 +31,7 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
     """
     warn_of_another_base(spec, source)
     asked = [source.digest, asdict(spec.method), _adapter_state(spec), asdict(spec.optimizer)["parameter_groups"], spec.train.gradient_checkpointing]
-    asked.append(spec.train.keep_in_fp32)
+    asked += [spec.train.keep_in_fp32, spec.zero.overrides]
     asked.append({name: version(name) for name in LIBRARIES})
     memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
     if memory.exists():
@@ -39,10 +39,13 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
     from ftcore.model.build import attach_method
     from ftcore.model.groups import freeze_matching
     from ftcore.model.kept_buffers import check_kept_buffers
+    from ftcore.model.named_leaves import check_named_leaves
 
     base = load_without_memory(source)
     check_kept_buffers(base, spec.train.keep_in_fp32)
-    freeze_matching(attach_method(base, spec.method, spec.train), spec.optimizer)
+    model = attach_method(base, spec.method, spec.train)
+    check_named_leaves(model, spec.zero.overrides)
+    freeze_matching(model, spec.optimizer)
     write_atomic(memory, source.name + "\n")
 
 
