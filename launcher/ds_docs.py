@@ -42,8 +42,8 @@ checks the JSON by itself; `ftlaunch validate` checks it with the spec. Every mi
 ## What is read otherwise than DeepSpeed reads it
 
 - **Batch sizes.** `train_batch_size` is `batch.global_batch_size`: the samples of an update, on any number of ranks. Micro-batch and accumulation say how an
-  update is split, which follows from `batch.micro_batch_tokens` here. Without a `train_batch_size`, and where the spec gives no size, micro-batch x
-  accumulation (1 where it is not written) x ranks is taken for it and told.
+  update is split, which follows from `batch.micro_batch_tokens` here; a total that is no multiple of their product is refused. Without a
+  `train_batch_size`, and where the spec gives no size, micro-batch x accumulation (1 where it is not written) x ranks is taken for it and told.
 - **Precision.** `bf16.enabled` and `fp16.enabled` are `train.precision`: one that is true decides; both false, or bf16 false alone, means fp32; both true is
   refused. `torch_autocast` to bfloat16 is bf16_autocast. Stage 0 in bf16 or fp16 is refused, because DeepSpeed is wrong there.
 - **Optimizers.** {optimizers}.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,7 @@ def batch_statement(found: Sorted, world_size: int | None, *, size_given: bool) 
         # DeepSpeed's own default (runtime/config.py).
         steps = 1
     if total is not None:
+        _refuse_unequal(found, total)
         for name in SIZES[1:]:
             if (name,) in found.said:
                 found.remark((name,), f"ignored: train_batch_size decides, and {_MICRO_STEPS}")
@@ -78,6 +80,18 @@ def batch_statement(found: Sorted, world_size: int | None, *, size_given: bool) 
         if (name,) in found.said:
             found.remark((name,), f"ignored: {_MICRO_STEPS}, and batch.global_batch_size is the size of an update")
     return None
+
+
+def _refuse_unequal(found: Sorted, total: int) -> None:
+    """Sizes that are wrong on any number of ranks: DeepSpeed would refuse them on each. Those of other ranks than these say how an update was split there."""
+    factors = {name: found.said[(name,)] for name in SIZES[1:] if (name,) in found.said}
+    product = math.prod(factors.values())
+    rest = total % product
+    if rest:
+        near = f"{total - rest} and {total - rest + product}" if total > product else str(product)
+        terms = " x ".join(f"{name} {value}" for name, value in factors.items())
+        what = f"{total} is no multiple of {terms}, on any number of ranks; the nearest that are: {near}"
+        found.refuse(SIZES[:1], what, f"use one of them, or remove {' and '.join(factors)}: {_MICRO_STEPS}")
 
 
 def optimizer_statements(found: Sorted, given: str | None) -> Iterator[Statement]:

@@ -107,8 +107,11 @@ class _Walk:
             path, rule = (*above, name), schema["properties"].get(name)
             if value == "auto":
                 self.found.open.add(path)
-            elif rule is not None and path not in self.wrong:
+            elif rule is not None and path not in self.wrong and not (isinstance(value, list) and self._holds_wrong(path)):
                 self._key(path, value, rule, is_said=rule.get("x-json") == "spec" or (is_said and "x-json" not in rule))
+
+    def _holds_wrong(self, path: KeyPath) -> bool:
+        return any(wrong[: len(path)] == path for wrong in self.wrong)
 
     def _key(self, path: KeyPath, value: Any, rule: Schema, *, is_said: bool) -> None:
         stages, becomes = rule.get("x-stages"), rule.get("x-json")

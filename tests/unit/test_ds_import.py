@@ -209,7 +209,7 @@ def test_a_device_taken_back_takes_its_tuning_along(tmp_path: Path) -> None:
         ('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}', 24),
         ('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto"}', 16),
         ('{"gradient_accumulation_steps": 4}', 16),
-        ('{"train_micro_batch_size_per_gpu": 4, "train_batch_size": 5}', 5),
+        ('{"train_micro_batch_size_per_gpu": 4, "train_batch_size": 20}', 20),
         ("{}", 16),
     ],
 )

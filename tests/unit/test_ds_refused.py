@@ -28,6 +28,9 @@ SILENT_OR_LATE: list[tuple[str, str, str]] = [
     ('{"zero_optimization": true}', "zero_optimization", "a section (keys below it) expected, got boolean true"),
     ('{"gradient_accumulation_steps": 1.5}', "gradient_accumulation_steps", "a whole number expected"),
     ('{"train_micro_batch_size_per_gpu": 0.5}', "train_micro_batch_size_per_gpu", "a whole number expected"),
+    ('{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 4}', "train_batch_size", "nearest that are: 24 and 36"),
+    ('{"train_batch_size": 3, "train_micro_batch_size_per_gpu": 4}', "train_batch_size", "the nearest that are: 4"),
+    ('{"optimizer": {"params": {"betas": [0.9, "0.95"]}}}', "optimizer.params.betas[1]", "write 0.95, without quotes"),
     ('{"gradient_clipping": -1}', "gradient_clipping", "at least 0"),
     (ZERO % (2, '"offload_param": {"device": "cpu"}'), "zero.offload_param", "needs stage 3"),
     (ZERO % (2, '"offload_optimizer": {"device": "cpu", "super_offload": true}'), "zero_optimization.offload_optimizer.super_offload", "compiled Adam"),
@@ -83,6 +86,11 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, whe
     hits = [problem for problem in found if problem.where == where and words in f"{problem.what} {problem.fix}"]
     assert len(hits) == 1, found
     assert (hits[0].file, hits[0].line) in ((str(tmp_path / "ds.json"), 1), (str(tmp_path / "spec.yaml"), None)) or where == "zero.nvme_path", hits
+
+
+def test_a_wrong_item_of_a_list_is_one_mistake(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '{"optimizer": {"params": {"betas": [0.9, "0.95"]}}}')
+    assert problem.where == "optimizer.params.betas[1]"
 
 
 def test_all_that_is_risky_is_told_at_once(tmp_path: Path) -> None:
