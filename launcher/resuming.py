@@ -81,6 +81,9 @@ def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int) -> Res
     # A file that the profiler wrote in an earlier attempt is its own.
     found = [*find_problems(draft, world_size), *check_groups(draft, hosts)]
     found = [problem for problem in found if problem.where != "zero.overrides.flops_profiler.output_file"]
+    if not any(key.startswith("profiling.") for key in chosen):
+        # A run that goes on with fewer hosts, by itself too, must not end for a rank that nothing is recorded of now.
+        found = [problem for problem in found if problem.where != "profiling.ranks"]
     problems = [*refused, *(problem if problem.file in _MENDED_THERE else replace(problem, fix=_FIX) for problem in found)]
     if problems:
         raise SpecError([*problems, *host_problems])

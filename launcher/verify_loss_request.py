@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import EvaluationSection, LoggingSection, Spec
+from ftcore.spec.sections import EvaluationSection, LoggingSection, ProfilingSection, Spec
 from ftcore.spec.verification import Split, VerificationRequest
 from launcher.ds_import import import_ds_json
 from launcher.resolve import Options, derived_coalescing
@@ -79,6 +79,7 @@ def _refused(check: Check, sizes: list[int]) -> dict[tuple[int, int], str]:
         data, places = copy.deepcopy(draft.data), draft.places
         zero = data.setdefault("zero", {})
         zero["stage"] = stage
+        data.pop("profiling", None)
         if stage != own and zero.pop(COALESCING, None) is not None:
             # Given for the spec's own stage: for another one it follows from that.
             places = {path: place for path, place in places.items() if path != ("zero", COALESCING)}
@@ -124,9 +125,11 @@ def _shortened(spec: Spec, updates: int) -> Spec:
         spec,
         data=replace(spec.data, eval=None, eval_sets={}),
         method=replace(spec.method, lora_dropout=0.0),
-        schedule=replace(spec.schedule, warmup_ratio=0.0, warmup_steps=None),
+        # A decay of as many updates as the whole run's would not fit, or leave no learning rate; its share does.
+        schedule=replace(spec.schedule, warmup_ratio=0.0, warmup_steps=None, decay_steps=None),
         train=replace(spec.train, max_steps=updates, num_train_epochs=None),
         checkpoint=replace(spec.checkpoint, save_steps=0, save_total_limit=10, metric_for_best_model="", save_async=False),
         evaluation=EvaluationSection(eval_steps=0, eval_on_start=False),
         logging=LoggingSection(logging_steps=1, log_samples=True),
+        profiling=ProfilingSection(),
     )

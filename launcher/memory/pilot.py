@@ -10,6 +10,7 @@ from statistics import median
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import ScheduleSection
 from launcher.json_lines import Message, json_object
 from launcher.memory.activation_row import Row
 from launcher.memory.capacity import Capacity
@@ -76,6 +77,7 @@ def pilot_spec(resolved: ResolvedSpec, updates: int) -> ResolvedSpec:
     cut = dataclasses.replace(
         spec,
         data=dataclasses.replace(spec.data, eval=None, eval_sets={}),
+        schedule=_shortened(spec.schedule, updates),
         train=dataclasses.replace(spec.train, max_steps=updates, num_train_epochs=None),
         checkpoint=dataclasses.replace(spec.checkpoint, save_steps=0, metric_for_best_model=""),
         evaluation=dataclasses.replace(spec.evaluation, eval_steps=0, early_stopping_patience=0),
@@ -84,6 +86,12 @@ def pilot_spec(resolved: ResolvedSpec, updates: int) -> ResolvedSpec:
         cluster=dataclasses.replace(spec.cluster, max_restarts=0),
     )
     return dataclasses.replace(resolved, spec=cut)
+
+
+def _shortened(schedule: ScheduleSection, updates: int) -> ScheduleSection:
+    """The run's warm-up, or as much of it as fits, and no fall after it: memory and time don't depend on the learning rate."""
+    steps = None if schedule.warmup_steps is None else min(schedule.warmup_steps, updates)
+    return ScheduleSection(lr_scheduler_type="constant_with_warmup", warmup_ratio=schedule.warmup_ratio, warmup_steps=steps)
 
 
 def read_measured(run_dir: RunDir, ranks: int) -> Measured:

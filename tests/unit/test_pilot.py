@@ -9,6 +9,8 @@ import pytest
 
 from ftcore.spec.errors import CheckpointError, DoesNotFitError
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.schedule_lengths import schedule_problems
+from ftcore.spec.sections import ScheduleSection
 from launcher.commands import pilot as pilot_verb
 from launcher.failure import RunFailedError
 from launcher.memory.accelerators import GIB, find_accelerator
@@ -109,6 +111,13 @@ def test_on_a_cpu_the_process_counts():
     found = compare(run(ranks=2), SHAPE, room("cpu"), measured(1))
     assert found.expected_bytes > found.ledger.device_peak_bytes
     assert "resident size" in render_pilot(found) and "the process" in render_pilot(found)
+
+
+@pytest.mark.parametrize("schedule", [ScheduleSection(warmup_steps=50), ScheduleSection(lr_scheduler_type="warmup_stable_decay", decay_steps=100)])
+def test_a_pilot_is_shorter_than_a_schedule(schedule: ScheduleSection):
+    resolved = run()
+    long = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, schedule=schedule))
+    assert schedule_problems(schedule, 6) and not schedule_problems(pilot_spec(long, 6).spec.schedule, 6)
 
 
 def test_a_pilot_is_the_run_cut_short():

@@ -69,6 +69,9 @@ def test_what_a_run_was_started_with_can_be_turned_off(tmp_path: Path) -> None:
     after = resolve_again(before, Options(sets=("evaluation.early_stopping_patience=0", "profiling.updates=0")), 2)
     assert (after.spec.evaluation.early_stopping_patience, after.spec.evaluation.early_stopping_threshold, after.spec.profiling.updates) == (0, 0.01, 0)
     assert resolve_again(after, Options(zero_stage=3), 3).spec.profiling.ranks == (1,)
+    assert resolve_again(before, Options(include="localhost:0"), 2).spec.profiling == before.spec.profiling
+    with pytest.raises(SpecError, match="there is no rank 1 in a run of 1 ranks"):
+        resolve_again(before, Options(include="localhost:0", sets=("profiling.updates=1",)), 2)
 
 
 def test_all_that_is_refused_comes_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from ftcore.spec.errors import CheckpointError, SpecError, TrainingError
 from ftcore.spec.resolved import Host
+from ftcore.spec.schedule_lengths import schedule_problems
 from ftcore.spec.verification import Leg, Split, VerificationDir
+from ftcore.train.schedule import learning_rate_factor
 from launcher.commands.verify_loss import parse_ranks
 from launcher.progress import Progress
 from launcher.resolve import Options, read_and_resolve
@@ -118,6 +120,15 @@ def test_the_spec_of_a_split(tmp_path: Path) -> None:
         assert (spec.batch.micro_batch_tokens, spec.batch.layout, spec.batch.global_batch_size) == (2048, "padded", 16)
         assert spec.data.held_out == {} and not spec.evaluation.eval_on_start and spec.logging.log_samples and spec.method.lora_dropout == 0.0
         assert spec.schedule.warmup_ratio == 0.0 and spec.optimizer == given.resolved.spec.optimizer
+
+
+def test_a_schedule_and_a_profile_that_the_check_is_too_short_for(tmp_path: Path) -> None:
+    sets = ("schedule.lr_scheduler_type=warmup_stable_decay", "schedule.warmup_steps=20", "schedule.decay_steps=100", "train.max_steps=200")
+    given = check(tmp_path, *sets, "cluster.slots=2", "profiling.updates=1", "profiling.ranks=[1]")
+    assert 1 in find_ground(given).world_sizes
+    spec = resolve_split(given.resolved, make_request(given).splits[0], 4).spec
+    assert not schedule_problems(spec.schedule, 4) and not spec.profiling.updates
+    assert [learning_rate_factor(spec.schedule, update, 4) for update in range(4)] == [1.0] * 4
 
 
 def test_first_slots() -> None:
