@@ -194,7 +194,7 @@ def _type_fix(kind: str, value: Any, path: KeyPath) -> str:
     """What to write where another type stands."""
     name = dotted(path)
     if kind == "object":
-        fits = name in SHORTHANDS and isinstance(value, str | int)
+        fits = name in SHORTHANDS and isinstance(value, str | int) and not isinstance(value, bool)
         meant = advise_value(f"{name}.{SHORTHANDS[name]}", str(value)).partition("`")[2].partition("`")[0] if fits else ""
         return f"write `{name}.{SHORTHANDS[name]}: {meant or value}`" if fits else f"write keys below `{name}:`, or remove it"
     if kind == "boolean":

@@ -94,8 +94,9 @@ def advise_value(key: str, value: str) -> str:
 
 def nearest(name: str, choices: list[str]) -> str:
     """ "did you mean ...?" for the nearest of `choices`, or the list of them."""
-    near = difflib.get_close_matches(name, choices, n=1)
-    return _did_you_mean(near[0]) if near else f"valid here: {', '.join(choices)}"
+    by_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(name, choices, n=1) or difflib.get_close_matches(name.lower(), list(by_lower), n=1)
+    return _did_you_mean(by_lower.get(near[0].lower(), near[0])) if near else f"valid here: {', '.join(choices)}"
 
 
 def _nearest_anywhere(name: str, known: dict[str, list[str]]) -> str:

@@ -132,6 +132,8 @@ freeze_parameters: [visual]
 trainable_parameters: [head]
 merge_lora: true
 lazy_tokenize: true
+freeze_vit: true
+model_kwargs: {}
 resume_only_model: false
 use_liger_kernel: true
 """
@@ -180,6 +182,23 @@ def test_values_point_at_values() -> None:
 )
 def test_value_of_another_tool(key: str, value: str, words: str) -> None:
     assert words in advise_value(key, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "fix"),
+    [
+        ("method: {type: LoRA}", "method.type", "did you mean `lora`?"),
+        ("method: {type: QLORA}", "method.type", "did you mean `qlora`?"),
+        ("train: {precision: BF16}", "train.precision", "did you mean `bf16`?"),
+        ("zero: true", "zero", "write keys below `zero:`, or remove it"),
+        ("hub_token: here", "hub_token", "put HF_TOKEN into the environment"),
+    ],
+)
+def test_capitals_and_booleans(text: str, where: str, fix: str, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"model: {{model_name_or_path: gpt2}}\ndata: {{train: {{path: 'builtin:extraction/train'}}}}\n{text}\n")
+    (problem,) = check_spec(Options(spec_path=spec))
+    assert problem.where == where and fix in problem.fix
 
 
 def test_a_boolean_in_place_of_a_device(tmp_path: Path) -> None:
