@@ -191,7 +191,7 @@ def test_value_of_another_tool(key: str, value: str, words: str) -> None:
         ("method: {type: QLORA}", "method.type", "did you mean `qlora`?"),
         ("train: {precision: BF16}", "train.precision", "did you mean `bf16`?"),
         ("zero: true", "zero", "write keys below `zero:`, or remove it"),
-        ("hub_token: here", "hub_token", "put HF_TOKEN into the environment"),
+        ("hub_token: 1", "hub_token", "put HF_TOKEN into the environment"),
     ],
 )
 def test_capitals_and_booleans(text: str, where: str, fix: str, tmp_path: Path) -> None:
