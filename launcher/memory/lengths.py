@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ftcore.spec.lengths import StoredLengths, file_state, lengths_path, read_lengths
 from ftcore.spec.resolved import ResolvedSpec
@@ -17,7 +20,7 @@ TEXT_SHARE = 0.9
 BYTES_A_TOKEN = 4.2
 """Of English text under the tokenizers of current models; an assumption. Other languages and code take fewer."""
 SUPERVISED_SHARE = 0.4
-"""Of the tokens of a chat, what assistants say; an assumption."""
+"""Of the tokens of a chat, what assistants say, where the rows can't be read; an assumption."""
 BUILTIN_ROWS = {"builtin:extraction/train": 2000, "builtin:extraction/eval": 100}
 BUILTIN_TOKENS = 130
 """A row of builtin:extraction has about as many (SmolLM2's tokenizer)."""
@@ -67,7 +70,7 @@ def data_lengths(resolved: ResolvedSpec, dataset: DataSet) -> DataLengths:
     data = resolved.spec.data
     stored = read_lengths(lengths_path(Path(resolved.cache_dir), dataset, data, resolved.spec.model))
     if stored is None:
-        return _assumed(dataset.path, data.max_length)
+        return _assumed(dataset, data.max_length)
     size, modified = file_state(dataset.path)
     counted = "counted when the data was last prepared"
     if (size, modified) == (stored.file_bytes, stored.modified_ns):
@@ -89,15 +92,16 @@ def _scaled(stored: StoredLengths, by: float, origin: str) -> DataLengths:
     )
 
 
-def _assumed(path: str, max_length: int) -> DataLengths:
-    rows, row_bytes = _peek(path)
+def _assumed(dataset: DataSet, max_length: int) -> DataLengths:
+    path, head = dataset.path, _head(dataset.path)
+    rows, row_bytes = _peek(path, head)
     tokens = BUILTIN_TOKENS if path in BUILTIN_ROWS else row_bytes * TEXT_SHARE / BYTES_A_TOKEN
-    length = max(1.0, min(float(max_length), tokens))
-    origin = f"assumed, since the data was not prepared yet: {rows:,} samples of {length:,.0f} tokens, {SUPERVISED_SHARE:.0%} of them supervised"
+    length, share = max(1.0, min(float(max_length), tokens)), _answer_share(dataset, head)
+    origin = f"assumed, since the data was not prepared yet: {rows:,} samples of {length:,.0f} tokens, {share:.0%} of them supervised"
     return DataLengths(
         samples=rows,
         tokens=rows * length,
-        supervised_tokens=rows * length * SUPERVISED_SHARE,
+        supervised_tokens=rows * length * share,
         squares=rows * length * length,
         longest=max_length,
         histogram={},
@@ -106,14 +110,52 @@ def _assumed(path: str, max_length: int) -> DataLengths:
     )
 
 
-def _peek(path: str) -> tuple[int, float]:
+def _head(path: str) -> bytes:
+    """The beginning of a data file; empty when it can't be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(PEEKED_BYTES)
+    except OSError:
+        return b""
+
+
+def _answer_share(dataset: DataSet, head: bytes) -> float:
+    """Bytes of answers over bytes of all text in the rows of `head`."""
+    answered = said = 0
+    for text, is_answer in _texts(dataset, head):
+        said += len(text)
+        answered += len(text) * is_answer
+    return answered / said if answered else SUPERVISED_SHARE
+
+
+def _texts(dataset: DataSet, head: bytes) -> Iterator[tuple[str, bool]]:
+    """Each text of the whole rows of a JSONL file, and whether it is an answer; what is no row of the data set's format is left out."""
+    names = {field: dataset.columns.get(field, field) for field in ("messages", "prompt", "completion")}
+    for line in head.split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(row, dict):
+            continue
+        if dataset.format == "messages":
+            yield from _said(row.get(names["messages"]))
+        else:
+            yield from ((row[names[field]], field == "completion") for field in ("prompt", "completion") if isinstance(row.get(names[field]), str))
+
+
+def _said(messages: Any) -> Iterator[tuple[str, bool]]:
+    for message in messages if isinstance(messages, list) else []:
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            yield message["content"], message.get("role") == "assistant"
+
+
+def _peek(path: str, head: bytes) -> tuple[int, float]:
     """(rows, bytes of a row) of a data file, from its size and its beginning."""
     if path in BUILTIN_ROWS:
         return BUILTIN_ROWS[path], 0.0
     try:
         size = os.stat(path).st_size
-        with open(path, "rb") as file:
-            head = file.read(PEEKED_BYTES)
     except OSError:
         return 1, 0.0
     rows_seen = head.count(b"\n") if path.endswith(".jsonl") else head.count(b'"messages"') + head.count(b'"prompt"')

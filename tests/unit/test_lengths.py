@@ -98,6 +98,22 @@ def test_an_unprepared_file_is_judged_by_its_beginning(tmp_path):
     assert data_lengths(long, long.spec.data.train).mean == long.spec.data.max_length
 
 
+@pytest.mark.parametrize(
+    ("rows", "data_set", "share"),
+    [
+        ([{"messages": [{"role": "user", "content": "abc"}, {"role": "assistant", "content": "d"}]}], {}, 0.25),
+        ([{"messages": [{"role": "user", "content": "abc"}]}], {}, 0.4),
+        ([{"messages": None}, {"messages": [1, {"role": "assistant", "content": None}]}, [], 3], {}, 0.4),
+        ([{"q": "ab", "completion": "cdefgh"}], {"format": "prompt_completion", "columns": {"prompt": "q"}}, 0.75),
+        ([{"q": "ab"}], {"format": "prompt_completion"}, 0.4),
+    ],
+)
+def test_answers_of_an_unprepared_file_are_told_by_its_texts(tmp_path, rows, data_set, share):
+    resolved = planned(tmp_path, "{broken\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    found = data_lengths(resolved, dataclasses.replace(resolved.spec.data.train, **data_set))
+    assert found.supervised_share == pytest.approx(share) and f"{share:.0%} of them supervised" in found.origin
+
+
 def test_data_without_a_file(tmp_path):
     resolved = planned(tmp_path)
     missing = dataclasses.replace(resolved.spec.data.train, path=str(tmp_path / "gone.jsonl"))
