@@ -37,9 +37,11 @@ def find_problems(draft: Draft, world_size: int | None) -> list[Problem]:
     if world_size is not None and not _touches(("profiling",), wrong):
         found += check_ranks(spec, world_size)
     found += [item for item in _references(spec) if not _touches(item.path, wrong)]
-    if not _touches(("zero",), [path for path in wrong if path[:2] != ("zero", "overrides")]) and isinstance(spec.zero.overrides, dict):
-        found += check_overrides(spec, world_size, other_stage=draft.other_stage)
-        found += check_group(spec, world_size)
+    if isinstance(spec.zero.overrides, dict):
+        # What rests on another key of zero has to wait for that one; types and unknown keys have not.
+        is_open = _touches(("zero",), [path for path in wrong if path[:2] != ("zero", "overrides")])
+        found += check_overrides(spec, world_size, other_stage=draft.other_stage or is_open)
+        found += [] if is_open else check_group(spec, world_size)
     problems = dict.fromkeys(draft.located(item.problem, item.path) for item in found)
     return sorted([*draft.problems, *problems], key=lambda problem: (problem.file, problem.line or 0))
 

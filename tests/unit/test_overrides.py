@@ -106,6 +106,12 @@ def test_let_through(tmp_path: Path, overrides: dict[str, Any], stage: int, zero
     assert problems_of(tmp_path, overrides, stage, **zero) == []
 
 
+def test_another_mistake_in_zero_hides_only_what_rests_on_it(tmp_path: Path) -> None:
+    overrides = {"steps_per_print": 0, "zero_optimization": {"round_robin_gradients": "no", "memory_efficient_linear": True}}
+    found = {problem.where.removeprefix("zero.") for problem in problems_of(tmp_path, overrides, stage=9)}
+    assert found == {"stage", "overrides.steps_per_print", "overrides.zero_optimization.round_robin_gradients"}
+
+
 @pytest.mark.parametrize("name", stages_of_zero_keys())
 def test_a_key_of_the_spec_is_named(tmp_path: Path, name: str) -> None:
     """What the section zero has a key for stands there alone."""
