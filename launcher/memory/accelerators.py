@@ -167,7 +167,11 @@ def find_accelerator(text: str, where: str = WHERE) -> Accelerator:
     gib = float(matched[1]) if matched else 0.0
     if not 0 < gib < 2**20:
         raise SpecError(f"'{size}' is no memory in GiB", where=where, fix=f"write it as in {name}:48")
-    return dataclasses.replace(found, name=f"{found.name}:{gib:g}", memory_bytes=int(gib * GIB), source=f"{found.source}, with the memory given")
+    sized = dataclasses.replace(found, name=f"{found.name}:{gib:g}", memory_bytes=int(gib * GIB), source=f"{found.source}, with the memory given")
+    if sized.usable_bytes <= 0:
+        taken = f"the driver's part and the process's context take {CONTEXT_BYTES / GIB:g} GiB and more of it"
+        raise SpecError(f"{gib:g} GiB leave nothing for a run: {taken}", where=where, fix=f"write it as in {name}:48")
+    return sized
 
 
 def _named(key: str) -> Accelerator | None:

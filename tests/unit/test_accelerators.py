@@ -30,7 +30,7 @@ def test_another_memory():
     assert find_accelerator("h200:120 GiB").bf16_flops == TABLE["h200"].bf16_flops
 
 
-@pytest.mark.parametrize("text", ["h10", "4099", "", "h100-80:", "h100-80:0", "h100-80:many", "4090:-1"])
+@pytest.mark.parametrize("text", ["h10", "4099", "", "h100-80:", "h100-80:0", "h100-80:many", "4090:-1", "4090:0.5"])
 def test_what_is_no_accelerator(text):
     with pytest.raises(SpecError) as caught:
         find_accelerator(text)
