@@ -178,7 +178,11 @@ def _choose(title: str, options: list[tuple[str, str]], check: Check) -> str:
         click.echo(f"  {number}. {text}")
     while True:
         typed = str(click.prompt("", default="1", prompt_suffix="> ")).strip()
-        value = options[int(typed) - 1][0] if typed.isascii() and typed.isdigit() and 0 < int(typed[:9]) <= len(options) else typed
+        is_number = typed.isascii() and typed.isdigit()
+        if is_number and not 0 < int(typed[:9]) <= len(options) and not Path(typed).exists():
+            click.echo(f"  there is no {typed} in this list")
+            continue
+        value = options[int(typed) - 1][0] if is_number and 0 < int(typed[:9]) <= len(options) else typed
         problem = check(value)
         if problem is None:
             click.echo("")

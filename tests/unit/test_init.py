@@ -252,7 +252,7 @@ def test_questions_on_a_terminal(tmp_path: Path) -> None:
     write_rows(tmp_path / "shared.jsonl", {"conversations": [{"from": "human", "value": "a"}]})
     (tmp_path / "hostfile").write_text("localhost slots=2\n", encoding="utf-8")
     dialogue = [
-        *(("Which model?", "./nowhere"), ("no such file or folder", "owner/name")),
+        *(("Which model?", "99"), ("there is no 99 in this list", "./nowhere"), ("no such file or folder", "owner/name")),
         *(("Which rows to train on?", "3"), ("ShareGPT", "1"), ("Which held-out rows", ""), ("How to train it?", "adapter"), ("there are lora", "3")),
         ("On which hosts?", "2"),
     ]
