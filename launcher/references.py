@@ -13,6 +13,7 @@ from ftcore.spec.names import nearest
 BUILTIN_MODELS = ("builtin:tiny-llama",)
 BUILTIN_DATA = ("builtin:extraction/train", "builtin:extraction/eval")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@=#-]{0,250}")
 _PACKAGE = re.compile(r"package:([A-Za-z_]\w*)/(.+)")
 
 
@@ -48,9 +49,16 @@ def check_model(name: str) -> Problem | None:
         return None if name.endswith(".gguf") and os.path.isfile(path) else Problem(what=f"{name} is a file, but not a .gguf file", fix=fix)
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
         return Problem(what=f"no such file or folder: {absolute(name)}", fix="relative paths start at the current folder; a hub id looks like `owner/name`")
-    if not _HUB_ID.fullmatch(name):
+    if not _HUB_ID.fullmatch(name) or ".." in name or "--" in name or name.endswith((".", "-", ".git")):
         return Problem(what=f"'{name}' is no file, no folder and no hub id", fix="a hub id looks like `owner/name`")
     return None
+
+
+def check_revision(revision: str) -> Problem | None:
+    """Why `revision` can't be a branch, a tag or a commit (git-check-ref-format), or None: the hub's cache has a file of that name."""
+    if _REVISION.fullmatch(revision) and ".." not in revision and "//" not in revision and not revision.endswith((".", "/", ".lock")):
+        return None
+    return Problem(what=f"'{revision}' is no branch, tag or commit", fix="give its name, such as main, or the commit's 40 digits")
 
 
 def check_data(path: str) -> Problem | None:

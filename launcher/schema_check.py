@@ -27,6 +27,8 @@ Schema = dict[str, Any]
 Advise = Callable[[KeyPath, str, Schema], str]
 """(section path, unknown key, schema of the section) -> the fix."""
 
+MOST_ADVISED = 100
+"""Unknown keys of a section that get advice: it takes a millisecond each, and a file with more of them is no spec."""
 _KINDS = {
     "object": "a section (keys below it)",
     "array": "a list",
@@ -115,17 +117,18 @@ def _mistakes(failed: _Failed, advise: Advise) -> Iterator[Found]:
                 short = f".{SHORTHANDS[missing]}" if missing in SHORTHANDS else ""
                 yield Found((*failed.path, name), Problem(what="missing", fix=f"add `{missing}{short}`"))
     elif failed.keyword == "additionalProperties":
-        for key, inner in failed.value.items():
-            if key not in failed.schema["properties"]:
-                yield Found((*failed.path, key), Problem(what=f"unknown key `{key}`", fix=advise(failed.path, key, failed.schema)))
-                yield from _keys_of_unknown(inner, (*failed.path, key), advise)
+        unknown = [key for key in failed.value if key not in failed.schema["properties"]]
+        for count, key in enumerate(unknown):
+            fix = advise(failed.path, key, failed.schema) if count < MOST_ADVISED else "remove it; is this the right file?"
+            yield Found((*failed.path, key), Problem(what=f"unknown key `{key}`", fix=fix))
+            yield from _keys_of_unknown(failed.value[key], (*failed.path, key), advise)
     else:
         yield Found(failed.path, WORDINGS[failed.keyword](failed))
 
 
 def _keys_of_unknown(value: Any, path: KeyPath, advise: Advise) -> Iterator[Found]:
     """The keys below an unknown key, as far as there is advice on them."""
-    for key in value if isinstance(value, dict) else ():
+    for key in list(value)[:MOST_ADVISED] if isinstance(value, dict) else ():
         fix = advise(path, key, {})
         if fix:
             yield Found((*path, key), Problem(what=f"unknown key `{key}`, in an unknown section", fix=fix))

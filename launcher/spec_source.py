@@ -27,6 +27,8 @@ SPEC_NAME = "ftlaunch.yaml"
 STDIN, STDIN_LABEL = "-", "<stdin>"
 """What stands for standard input on a command line, and what it is called in messages."""
 DEFAULT_SPEC = Path(__file__).with_name("default.yaml")
+MOST_BYTES = 2**22
+"""A larger file is no spec; some files, such as devices, have no end."""
 DEFAULT_LABEL = "launcher/default.yaml"
 DEFAULT_ORIGIN = f"the embedded default (no spec given, no ./{SPEC_NAME})"
 
@@ -166,14 +168,21 @@ def _choose(options: Options) -> tuple[Path, str, str]:
 
 def _read(path: Path, label: str) -> tuple[Document, str]:
     try:
-        raw = _stdin() if label == STDIN_LABEL else path.read_bytes()
+        raw = _stdin() if label == STDIN_LABEL else _start_of(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return unreadable(Problem(what=f"can't read the spec: {reason}", fix="give an existing file with --spec", file=label)), ""
+    if len(raw) > MOST_BYTES:
+        return unreadable(Problem(what="more than 4 MiB: that is no spec", fix="give the file with the spec; data files are named in it", file=label)), ""
     return read_document(raw, label, Variables(environment=os.environ, is_secret=is_secret)), raw.decode("utf-8", errors="replace")
+
+
+def _start_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
 
 
 @functools.cache
 def _stdin() -> bytes:
-    """All of standard input, which can be read once."""
-    return sys.stdin.buffer.read()
+    """Standard input, which can be read once."""
+    return sys.stdin.buffer.read(MOST_BYTES + 1)

@@ -14,7 +14,7 @@ from ftcore.spec.sections import Spec
 from launcher.ds_rules import check_group
 from launcher.override_rules import check_overrides
 from launcher.profiling_rules import check_ranks
-from launcher.references import check_adapter, check_data, check_model, check_nvme
+from launcher.references import check_adapter, check_data, check_model, check_nvme, check_revision
 from launcher.rules import RULES
 from launcher.schema_check import SPEC_SCHEMA, Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
@@ -108,6 +108,7 @@ def _touches(path: KeyPath, wrong: list[KeyPath]) -> bool:
 def _references(spec: Spec) -> Iterator[Found]:
     checks = [
         (("model", "model_name_or_path"), spec.model.model_name_or_path, check_model),
+        (("model", "revision"), spec.model.revision, check_revision),
         (("data", "train", "path"), spec.data.train.path, check_data),
         (("data", "eval", "path"), spec.data.eval.path if spec.data.eval else "", check_data),
         *((("data", "eval_sets", name, "path"), data_set.path, check_data) for name, data_set in spec.data.eval_sets.items()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,11 @@ def test_misspelt_metric(wanted: str, advice: str, tmp_path: Path) -> None:
         (1, "model: {model_name_or_path: ./nowhere}", "model.model_name_or_path", "no such file or folder"),
         (1, "model: {model_name_or_path: model.gguf}", "model.model_name_or_path", "no such file or folder"),
         (1, "model: {model_name_or_path: a/b/c}", "model.model_name_or_path", "no hub id"),
+        (1, "model: {model_name_or_path: a..b/c}", "model.model_name_or_path", "no hub id"),
+        (1, "model: {model_name_or_path: a/b--c}", "model.model_name_or_path", "no hub id"),
+        (1, "model: {model_name_or_path: a/b, revision: ../../x}", "model.revision", "no branch, tag or commit"),
+        (1, "model: {model_name_or_path: a/b, revision: -x}", "model.revision", "no branch, tag or commit"),
+        (1, "model: {model_name_or_path: a/b, revision: 'a b'}", "model.revision", "no branch, tag or commit"),
         (1, "model: {model_name_or_path: /etc/passwd}", "model.model_name_or_path", "not a .gguf file"),
         (1, "model: {model_name_or_path: /etc}", "model.model_name_or_path", "no config.json"),
         (1, "model: {model_name_or_path: builtin:tiny-lama}", "model.model_name_or_path", "did you mean `builtin:tiny-llama`?"),
@@ -237,3 +244,15 @@ def test_spec_that_cannot_be_read(tmp_path: Path) -> None:
     for path, words in ((tmp_path / "none.yaml", "No such file"), (tmp_path, "Is a directory"), ("a\0b", "null byte")):
         (problem,) = check_spec(Options(spec_path=path))
         assert words in problem.what and problem.file == str(path)
+
+
+def test_files_that_are_no_specs_end_soon(tmp_path: Path) -> None:
+    """A device without an end, and a file of thousands of keys."""
+    (problem,) = check_spec(Options(spec_path="/dev/zero"))
+    assert "more than 4 MiB" in problem.what
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({f"key{number}": {} for number in range(3000)}))
+    started = time.perf_counter()
+    found = check_spec(Options(spec_path=path))
+    assert len(found) == 3002 and time.perf_counter() - started < 5
+    assert found[-1].fix == "remove it; is this the right file?"
