@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ftcore.spec.errors import DoesNotFitError, Problem
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.capacity import Capacity
-from launcher.memory.items import Item, Ledger, held_in
+from launcher.memory.items import PHASES, Item, Ledger, held_in
 
 GIB = 2**30
 HOST_WARNING = 0.9
@@ -62,24 +62,34 @@ def _device(resolved: ResolvedSpec, ledger: Ledger, capacity: Capacity) -> Short
 
 
 def _hosts(resolved: ResolvedSpec, ledger: Ledger, capacity: Capacity) -> list[Shortage | None]:
-    slots = Counter({host.name: host.slots for host in resolved.hosts})
-    return [_host(name, slots[name], ledger, capacity) for name in capacity.host_bytes]
+    return [_host(name, resolved, ledger, capacity) for name in capacity.host_bytes]
 
 
-def _host(name: str, slots: int, ledger: Ledger, capacity: Capacity) -> Shortage | None:
+def _host(name: str, resolved: ResolvedSpec, ledger: Ledger, capacity: Capacity) -> Shortage | None:
     there = capacity.host_bytes[name]
     if there is None:
         return None
-    on_host = ledger.host_bytes.get(name, 0)
-    needed = on_host + (slots * ledger.device_peak_bytes if capacity.is_shared else 0)
+    slots = sum(host.slots for host in resolved.hosts if host.name == name)
+    groups = _worst_moment(name, resolved, ledger, is_shared=capacity.is_shared)
+    needed = groups.total()
     if needed <= there * HOST_WARNING:
         return None
-    items = [item for item in ledger.items if item.place == "host" or (capacity.is_shared and item.place == "device" and held_in(item, ledger.peak_phase))]
     head = f"{name} needs {gib(needed)} of main memory for {slots} rank{'s' if slots > 1 else ''} and has {gib(there)}"
     what = f"{head}: {gib(needed - there)} over" if needed > there else f"{head}: {needed / there:.0%} of it"
     fix = "use fewer ranks on this host, a host with more memory, or no offload; hardware.host_memory says what a host has"
-    most = largest(items)
+    most = _shares(groups)
     return Shortage(place="host", what=f"{what}, {most}", items=most, fix=fix, needed_bytes=needed, there_bytes=there, is_error=needed > there)
+
+
+def _worst_moment(name: str, resolved: ResolvedSpec, ledger: Ledger, *, is_shared: bool) -> Counter[str]:
+    """Group -> bytes in the main memory of one host, all its ranks together, in the phase that takes most; with `is_shared` what they compute on as well."""
+    phases: dict[str, Counter[str]] = {phase: Counter() for phase in PHASES}
+    for index, host in enumerate(resolved.hosts):
+        here = [item for item in ledger.items if host.name == name and (item.place == "host" or (is_shared and item.place == "device"))]
+        for item in (each for each in here if each.scope != "run" or index == 0):
+            for phase in (each for each in PHASES if held_in(item, each)):
+                phases[phase][item.group] += item.bytes * (host.slots if item.scope == "rank" else 1)
+    return max(phases.values(), key=lambda groups: groups.total())
 
 
 def _disk(ledger: Ledger, capacity: Capacity) -> Shortage | None:
@@ -92,12 +102,17 @@ def _disk(ledger: Ledger, capacity: Capacity) -> Shortage | None:
     return Shortage(place="disk", what=what, items=largest(items), fix=fix, needed_bytes=needed, there_bytes=there, is_error=True)
 
 
-def largest(items: list[Item], count: int = 3) -> str:
-    """The groups that take most, with their shares, those of less than half a percent left out: `activations 61%, weights 22%`."""
+def largest(items: list[Item]) -> str:
+    """The groups of items that take most, with their shares: `activations 61%, weights 22%`."""
     sums: Counter[str] = Counter()
     for item in items:
         sums[item.group] += item.bytes
-    total = sum(sums.values())
+    return _shares(sums)
+
+
+def _shares(sums: Counter[str], count: int = 3) -> str:
+    """Those of less than half a percent are left out."""
+    total = sums.total()
     return ", ".join(f"{group} {size / total:.0%}" for group, size in sums.most_common(count) if size >= 0.005 * total) if total else "nothing known of it"
 
 

@@ -74,6 +74,8 @@ def test_offload_of_15b_parameters_on_a_host_of_256_gb():  # J05
     assert ledger.host_bytes["host0"] > 256e9 > 12 * shape.parameters
     (short,) = [each for each in shortages(resolved, ledger, room("b200", host=256e9 / GIB)) if each.place == "host"]
     assert short.is_error and "of main memory for 1 rank" in short.what and "optimizer" in short.what
+    # What is held at that moment is named, and the weights' files were let go before.
+    assert short.needed_bytes == ledger.host_bytes["host0"] and "load" not in short.items
     with pytest.raises(DoesNotFitError, match="main memory"):
         require_fit(resolved, ledger, room("b200", host=256e9 / GIB))
 
