@@ -108,7 +108,7 @@ def forecast_of(resolved: ResolvedSpec, shape: ModelShape, trained: int, acceler
         supervised_tokens=updates * portion.tokens * train.supervised_share,
         price=None if price is None else price * hours,
         currency=spec.hardware.currency,
-        notes=(*_notes(accelerator, train), *network.notes),
+        notes=(*_notes(accelerator, train, spec.train.precision), *network.notes),
     )
 
 
@@ -133,10 +133,13 @@ def _evaluation_seconds(resolved: ResolvedSpec, portions: float, update: UpdateT
     return times * portions * computing * FORWARD_SHARE
 
 
-def _notes(accelerator: Accelerator, lengths: DataLengths) -> list[str]:
+def _notes(accelerator: Accelerator, lengths: DataLengths, precision: str) -> list[str]:
     notes = [f"lengths of the data: {lengths.origin}"] if lengths.is_assumed else []
     if accelerator.is_host:
         notes.append(f"speed of the CPU: {accelerator.source}; `ftlaunch pilot` measures it")
     elif accelerator.family not in REACH:
         notes.append(f"no published training speeds were at hand for {accelerator.name}: it is taken to reach what Hopper reaches of its data sheet")
+    gain = accelerator.fp16_flops / accelerator.bf16_flops
+    if gain > 2 and precision.startswith("bf16"):
+        notes.append(f"{accelerator.name} has no tensor cores for bfloat16: float16 products (train.precision: fp16) are {gain:.0f} times as fast there")
     return notes

@@ -146,6 +146,8 @@ def test_what_was_assumed_is_said():
     found = forecast_of(run(nodes=2), shape, shape.parameters, find_accelerator("4090"), RunData(train=guessed, evaluated_tokens=0))
     said = " ".join(found.notes)
     assert "a guess" in said and "no published training speeds" in said and "inter_node_bandwidth" in said
+    old = forecast_of(run(), shape, shape.parameters, find_accelerator("t4"), RunData(train=lengths(), evaluated_tokens=0))
+    assert "no tensor cores for bfloat16" in " ".join(old.notes) and "8 times as fast" in " ".join(old.notes) and "bfloat16" not in said
     on_cpu = forecast_of(run(), shape, shape.parameters, find_accelerator("cpu"), RunData(train=lengths(), evaluated_tokens=0))
     assert "ftlaunch pilot" in " ".join(on_cpu.notes)
 
