@@ -12,7 +12,7 @@ import click
 from ftcore.spec.errors import DataError, FtError, Problem, SpecError
 from launcher.hostfile import read_hostfile
 from launcher.init.data_files import DataFile, find_data, look_at
-from launcher.init.machine import DEMO_DATA, DEMO_EVAL, DEMO_MODEL, Hostfile, accelerators, described_accelerators, find_hostfiles, find_models
+from launcher.init.machine import DEMO_DATA, DEMO_EVAL, DEMO_MODEL, Hostfile, accelerators, described_accelerators, find_hostfiles, find_models, half_type
 from launcher.init.spec_text import METHODS, Choices
 from launcher.references import check_data, check_model
 from launcher.topology import is_local
@@ -67,7 +67,8 @@ def decide(given: Given, root: Path, *, asks: bool) -> Choices:
     hosts = given.hosts if given.hosts is not None else _ask_hosts(found) if asks else ""
     # A machine without accelerators that starts ranks on others is most likely a cluster's login node.
     has_accelerators = bool(found.gpus) or (bool(hosts) and not all(map(is_local, read_hostfile(Path(hosts)))))
-    return Choices(model=model, train=train, evaluation=evaluation, method=method, hosts=hosts, has_accelerators=has_accelerators)
+    precision = half_type(found.gpus) if has_accelerators else "fp32"
+    return Choices(model=model, train=train, evaluation=evaluation, method=method, hosts=hosts, precision=precision)
 
 
 def _require_right(given: Given) -> None:

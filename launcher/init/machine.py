@@ -43,6 +43,14 @@ def described_accelerators(found: list[dict[str, Any]]) -> str:
     return ", ".join(f"{count} x {name}" + (f" ({total / 2**30:.1f} GiB each)" if total else "") for (name, total), count in kinds.items())
 
 
+def half_type(found: list[dict[str, Any]]) -> str:
+    """train.precision for these accelerators: bf16, or fp16 where all of them have tensor cores for that alone (T4, V100)."""
+    from launcher.memory.accelerators import by_model
+
+    known = [by_model(str(each["name"]), each["memory_total"]) for each in found]
+    return "fp16" if known and all(each is not None and each.fp16_flops > 2 * each.bf16_flops for each in known) else "bf16"
+
+
 def find_hostfiles(root: Path, job: Path = JOB_HOSTFILE) -> list[Hostfile]:
     """`root/hostfile`, `root/hostfiles/*` and /job/hostfile, as far as they are there."""
     try:

@@ -38,13 +38,14 @@ class Choices:
     method: str
     hosts: str
     """A hostfile; empty: this machine."""
-    has_accelerators: bool
+    precision: str
+    """train.precision: bf16 or fp16 on accelerators, fp32 on the CPU."""
 
 
 def render_spec(choices: Choices) -> str:
     """The file's text."""
     is_demo = choices.model == DEMO_MODEL
-    precision = "bf16" if choices.has_accelerators and not is_demo else "fp32"
+    precision = "fp32" if is_demo else choices.precision
     sections = [
         _HEAD,
         f"model:\n  # A hub id (owner/name), a folder, or a .gguf file.\n  model_name_or_path: {quoted(choices.model)}\n",

@@ -20,7 +20,7 @@ from ftcore.spec.document import read_document
 from launcher.cli import main
 from launcher.init import machine
 from launcher.init.data_files import DataFile, find_data, look_at
-from launcher.init.machine import Hostfile, described_accelerators, find_hostfiles, find_models
+from launcher.init.machine import Hostfile, described_accelerators, find_hostfiles, find_models, half_type
 from launcher.init.spec_text import METHODS, Choices, quoted, render_spec
 from launcher.resolve import Options, check_spec
 
@@ -133,15 +133,15 @@ def test_any_name_reads_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("has_accelerators", [True, False])
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("columns", [{}, {"prompt": "the question", "completion": "answer"}])
-def test_what_is_written_validates_as_it_is(tmp_path: Path, method: str, has_accelerators: bool, columns: dict[str, str]) -> None:
+def test_what_is_written_validates_as_it_is(tmp_path: Path, method: str, precision: str, columns: dict[str, str]) -> None:
     path = str(write_rows(tmp_path / "rows 1.jsonl", PAIR))
     train = DataFile(path=path, format="prompt_completion", columns=columns)
-    choices = Choices(model="owner/name", train=train, evaluation=train, method=method, hosts="", has_accelerators=has_accelerators)
+    choices = Choices(model="owner/name", train=train, evaluation=train, method=method, hosts="", precision=precision)
     (tmp_path / "s.yaml").write_text(render_spec(choices), encoding="utf-8")
-    # A method that this machine can't run is refused by a rule about the machine.
-    problems = [problem for problem in check_spec(Options(spec_path=tmp_path / "s.yaml")) if problem.where != "method.type"]
+    # A method or a type that this machine can't run is refused by a rule about the machine.
+    problems = [problem for problem in check_spec(Options(spec_path=tmp_path / "s.yaml")) if problem.where not in ("method.type", "train.precision")]
     assert problems == [] and max(map(len, render_spec(choices).splitlines())) < 160
 
 
@@ -265,6 +265,17 @@ def test_questions_on_a_terminal(tmp_path: Path) -> None:
     assert data["model"] == {"model_name_or_path": "owner/name"} and data["method"]["type"] == "full" and data["cluster"] == {"hosts": "hostfile"}
     assert data["data"]["train"] == {"path": "rows.jsonl", "format": "prompt_completion", "columns": {"prompt": "question", "completion": "answer"}}
     assert data["data"]["eval"]["path"] == "rows_dev.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("names", "precision"),
+    [
+        *((["Tesla T4", "Tesla T4"], "fp16"), (["Tesla V100-SXM2-16GB"], "fp16"), (["Tesla T4", "NVIDIA L4"], "bf16")),
+        *((["NVIDIA H100"], "bf16"), (["some GPU"], "bf16"), ([], "bf16")),
+    ],
+)
+def test_the_type_that_tensor_cores_have(names: list[str], precision: str) -> None:
+    assert half_type([{"name": name, "memory_total": None} for name in names]) == precision
 
 
 def test_ctrl_c_at_a_question_leaves_nothing(tmp_path: Path) -> None:
