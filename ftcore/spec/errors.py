@@ -11,6 +11,10 @@ INTERRUPT_STATUS_BASE = 128
 PREEMPTED = 75
 """Status of a run that stopped because it was asked to, with its state saved: EX_TEMPFAIL, "try again later"."""
 
+_UNSEEN = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _UNSEEN}
+"""What a terminal would obey or turn around (control characters but for tabs and line ends, changes of direction): as Python writes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -31,7 +35,7 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         head = ": ".join(part for part in (place, self.where) if part)
         text = f"{head}: {self.what}" if head else self.what
-        return f"{text}\n    fix: {self.fix}" if self.fix else text
+        return (f"{text}\n    fix: {self.fix}" if self.fix else text).translate(_SHOWN)
 
 
 class FtError(Exception):

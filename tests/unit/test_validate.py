@@ -256,3 +256,9 @@ def test_files_that_are_no_specs_end_soon(tmp_path: Path) -> None:
     found = check_spec(Options(spec_path=path))
     assert len(found) == 3002 and time.perf_counter() - started < 5
     assert found[-1].fix == "remove it; is this the right file?"
+
+
+def test_a_terminal_obeys_nothing_that_a_spec_holds(tmp_path: Path) -> None:
+    text = 'model: {model_name_or_path: "a\\x1b[31mb"}\ndata: {train: {path: "x\\x1b]0;y\\x07\\u202e"}}\n'
+    shown = "\n".join(str(problem) for problem in problems_of(tmp_path, text))
+    assert "\\x1b[31m" in shown and "\\x07\\u202e" in shown and shown.isascii() and "\x1b" not in shown
