@@ -63,9 +63,12 @@ def modernise(data: dict[str, Any], lines: dict[KeyPath, int], found: Sorted) ->
     if clean.get("steps_per_print") == "Infinity":
         # As Accelerate writes it; the presets' is as good as never.
         del clean["steps_per_print"]
+    if clean.get("communication_data_type", "") is None:
+        # DeepSpeed's own default, as is null in what follows.
+        del clean["communication_data_type"]
     zero = clean.get(ZERO)
     if isinstance(zero, dict):
-        for name in [name for name in OFFLOADS if zero.get(name, {}) is None]:
+        for name in [name for name in (*OFFLOADS, "overlap_comm") if zero.get(name, {}) is None]:
             del zero[name]
         for name in _SHORT:
             _move(clean, (ZERO, name), (ZERO, f"stage3_{name}"), lines, found)

@@ -226,8 +226,8 @@ def test_a_size_in_the_spec_outweighs_micro_batches(tmp_path: Path) -> None:
 
 def test_what_other_tools_write(tmp_path: Path) -> None:
     """Accelerate writes null for offload that is off and Infinity for steps_per_print; aio's threads had another name."""
-    zero = '{"stage": 3, "offload_param": null, "offload_optimizer": {"device": "none", "nvme_path": null}}'
-    text = f'{{"zero_optimization": {zero}, "steps_per_print": Infinity, "aio": {{"thread_count": 2}}}}'
+    zero = '{"stage": 3, "overlap_comm": null, "offload_param": null, "offload_optimizer": {"device": "none", "nvme_path": null}}'
+    text = f'{{"zero_optimization": {zero}, "communication_data_type": null, "steps_per_print": Infinity, "aio": {{"thread_count": 2}}}}'
     resolution = resolve(tmp_path, text)
     config = json.loads(resolution.ds_config)
     assert resolution.warnings == () and config["aio"] == {"intra_op_parallelism": 2} and config["steps_per_print"] == 1_000_000_000
