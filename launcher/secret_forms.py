@@ -15,6 +15,7 @@ _FORMS = (
     ("a Slack token", re.compile(_START + r"xox[abeprs]-[0-9]{6}")),
     ("an AWS access key", re.compile(_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")),
     ("a private key", re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY")),
+    ("a password", re.compile(r"\bsshpass\s{1,8}-p\s{0,8}[^\s$]")),
     ("a URL with a password", URL_WITH_PASSWORD),
 )
 _API_KEY = re.compile(_START + r"sk-[A-Za-z0-9_-]{20,300}")

@@ -183,7 +183,7 @@ def test_wrong_units(tmp_path: Path, key: str, value: str, told: str, fix: str) 
 
 SECRETS = [
     *(TOKEN, "ghp_" + "a1B2" * 9, "github_pat_" + "11AB" * 12, "glpat-" + "aB3-" * 5, "xoxb-123456789012-abc", "AKIA" + "ABCD2345" * 2),
-    *("HF_TOKEN=abc123", "WANDB_API_KEY='abc123'", "password=hunter2", "api_key=abcd1234"),
+    *("HF_TOKEN=abc123", "WANDB_API_KEY='abc123'", "password=hunter2", "ProxyCommand=sshpass -p hunter2 ssh h", "api_key=abcd1234"),
     *("sk-proj-abcdefghijKLMNOP1234", "sk-ant-api03-" + "aB3dE6gH9" * 4, "https://me:pw@host/data.jsonl", "-----BEGIN RSA PRIVATE KEY-----"),
 ]
 NAMES = [
