@@ -1,4 +1,4 @@
-"""A DeepSpeed JSON in the place of a spec: told as what it is, and checked by itself."""
+"""Another JSON in the place of a spec, told as what it is: a run's resolved.json, and a DeepSpeed JSON, which is checked by itself."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def ds_json_problem(draft: Draft) -> Problem | None:
         return None
     fix = f"write a spec with `model`, `data` and `zero: {{config: {draft.file}}}`; `ftlaunch validate {draft.file}` checks the JSON by itself"
     return Problem(what="this is a DeepSpeed JSON, not a spec", fix=fix, file=draft.file)
+
+
+def run_file_problem(draft: Draft) -> Problem | None:
+    """That what was given as a spec is a run's resolved.json, and what to give; None for anything else."""
+    if not {"spec", "hosts", "sources", "version"} <= set(draft.data):
+        return None
+    run = Path(draft.file).parent
+    fix = f"the run's spec is {run / 'spec.yaml'}; ftlaunch --resume {run} goes on with it as it was resolved"
+    return Problem(what="this is what a run's spec was resolved to, not a spec", fix=fix, file=draft.file)
 
 
 def check_alone(path: Path, options: Options) -> Alone | None:

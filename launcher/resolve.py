@@ -12,7 +12,7 @@ from ftcore.spec.document import dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
-from launcher.ds_alone import ds_json_problem
+from launcher.ds_alone import ds_json_problem, run_file_problem
 from launcher.ds_config import render_ds_config
 from launcher.ds_import import Imported, import_ds_json, in_json_words
 from launcher.ds_rules import check_groups, inexact_warnings
@@ -88,7 +88,7 @@ def check_spec(options: Options) -> list[Problem]:
 
 def _check(options: Options) -> _Checked:
     draft = read_draft(options)
-    mistaken = ds_json_problem(draft)
+    mistaken = ds_json_problem(draft) or run_file_problem(draft)
     if mistaken is not None:
         return _Checked(Imported(draft), (), [mistaken], [])
     if not draft.readable:

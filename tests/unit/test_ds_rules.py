@@ -121,6 +121,14 @@ def test_a_deepspeed_json_is_no_spec(tmp_path: Path, name: str) -> None:
     assert f"zero: {{config: {path}}}" in str(raised.value)
 
 
+def test_what_a_run_resolved_is_no_spec(tmp_path: Path) -> None:
+    path = tmp_path / "resolved.json"
+    path.write_text(resolve(tmp_path, "{}").resolved.to_json())
+    with pytest.raises(SpecError, match="this is what a run's spec was resolved to, not a spec") as raised:
+        read_and_resolve(Options(spec_path=path))
+    assert len(raised.value.problems) == 1 and f"the run's spec is {tmp_path / 'spec.yaml'}" in str(raised.value)
+
+
 def test_validate_checks_a_deepspeed_json_by_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
     validate.main(["unread_blocks.json"], standalone_mode=False)
