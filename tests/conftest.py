@@ -5,10 +5,16 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
 
 
 def pytest_configure() -> None:
-    """Signals as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them."""
+    """Generated examples may take their time on a busy machine.
+
+    Signals are as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them.
+    """
+    settings.register_profile("any speed", deadline=None)
+    settings.load_profile("any speed")
     for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, handler)
