@@ -36,6 +36,8 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
     memory = cache_dir / "checked" / hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
     if memory.exists():
         return
+    import torch
+
     from ftcore.model.build import attach_method
     from ftcore.model.groups import freeze_matching
     from ftcore.model.kept_buffers import check_kept_buffers
@@ -43,7 +45,9 @@ def check_base(spec: Spec, source: ModelSource, cache_dir: Path) -> None:
 
     base = load_without_memory(source)
     check_kept_buffers(base, spec.train.keep_in_fp32)
-    model = attach_method(base, spec.method, spec.train)
+    # PEFT makes a second adapter on the CPU, and DoRA would then read the base's weights.
+    with torch.device("meta"):
+        model = attach_method(base, spec.method, spec.train)
     check_named_leaves(model, spec.zero.overrides)
     freeze_matching(model, spec.optimizer)
     write_atomic(memory, source.name + "\n")

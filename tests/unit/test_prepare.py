@@ -23,7 +23,7 @@ from ftcore.source import resolve_model_source
 from ftcore.spec.errors import CheckpointError, DataError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir, write_atomic
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, ScheduleSection, Spec, TrainSection
+from ftcore.spec.sections import AdapterSection, BatchSection, DataSection, DataSet, MethodSection, ModelSection, ScheduleSection, Spec, TrainSection
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = REPOSITORY / "tests" / "cases" / "data"
@@ -178,6 +178,14 @@ def test_a_base_that_is_not_whole(name: str, reason: str, cache: Path, tmp_path:
 def test_a_base_of_pickled_weights(cache: Path, tmp_path: Path) -> None:
     spec = changed_model(cache, tmp_path / "model", "pickle")
     check_base(spec, resolve_model_source(spec.model, cache), cache)
+
+
+def test_several_adapters_with_dora_fit(cache: Path, tmp_path: Path) -> None:
+    """The second one, too, is made where the base without memory is."""
+    spec = resolved(cache, "builtin:extraction/train", None).spec
+    method = MethodSection(type="lora", use_dora=True, adapters={"a": AdapterSection(r=4), "b": AdapterSection(r=8)})
+    check_base(replace(spec, method=method), resolve_model_source(spec.model, cache), tmp_path)
+    assert len(list((tmp_path / "checked").iterdir())) == 1
 
 
 def test_that_a_base_fits_is_remembered(cache: Path, tmp_path: Path) -> None:
