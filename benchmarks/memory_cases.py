@@ -18,8 +18,8 @@ from ftcore.spec.sections import (
     TrainSection,
     ZeroSection,
 )
-from launcher.precision_rules import DTYPES
 from launcher.resolve import derived_coalescing
+from launcher.rules.precision import DTYPES
 
 MODELS: dict[str, dict[str, Any]] = {
     # SmolLM2-135M's widths; 4 of its 30 layers, a third of its vocabulary.

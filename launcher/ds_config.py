@@ -8,7 +8,7 @@ from typing import Any
 
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import OptimizerSection, Spec, ZeroSection
-from launcher.ds_schema import stages_of, stages_of_zero_keys
+from launcher.ds_json.keys import stages_of, stages_of_zero_keys
 
 PRESETS = Path(__file__).resolve().parent.parent / "ds_configs"
 """Beside the launcher in a clone and in site-packages alike; importlib.resources can't see a folder without __init__ in an editable install."""

@@ -12,14 +12,14 @@ from ftcore.spec.document import dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
-from launcher.ds_alone import ds_json_problem, run_file_problem
 from launcher.ds_config import render_ds_config
-from launcher.ds_import import Imported, import_ds_json, in_json_words
-from launcher.ds_rules import check_groups, inexact_warnings
+from launcher.ds_json.alone import ds_json_problem, run_file_problem
+from launcher.ds_json.importing import Imported, import_ds_json, in_json_words
+from launcher.ds_json.rules import check_groups, inexact_warnings
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
-from launcher.precision_rules import DTYPES
 from launcher.references import absolute, absolute_data, absolute_model
+from launcher.rules.precision import DTYPES
 from launcher.spec_source import Draft, Options, read_draft
 from launcher.spec_warnings import spec_warnings
 from launcher.topology import local_slots

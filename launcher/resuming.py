@@ -21,7 +21,7 @@ from ftcore.spec.sections import (
     Spec,
     ZeroSection,
 )
-from launcher.ds_rules import check_groups
+from launcher.ds_json.rules import check_groups
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
 from launcher.references import absolute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftcore.spec.sections import Spec
-from launcher.compatibility import verdict
+from launcher.combinations.verdict import verdict
 
 
 def spec_warnings(spec: Spec) -> tuple[str, ...]:

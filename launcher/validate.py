@@ -11,11 +11,11 @@ from ftcore.spec.errors import Problem
 from ftcore.spec.names import advise
 from ftcore.spec.resolved import build
 from ftcore.spec.sections import Spec
-from launcher.ds_rules import check_group
-from launcher.override_rules import check_overrides
-from launcher.profiling_rules import check_ranks
+from launcher.ds_json.overrides import check_overrides
+from launcher.ds_json.rules import check_group
 from launcher.references import check_adapter, check_data, check_model, check_nvme, check_revision
-from launcher.rules import RULES
+from launcher.rules.every import RULES
+from launcher.rules.profiling import check_ranks
 from launcher.schema_check import SPEC_SCHEMA, Found, Schema, check_schema, load_schema
 from launcher.spec_source import Draft
 

@@ -9,7 +9,7 @@ from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import EvaluationSection, LoggingSection, ProfilingSection, Spec
 from ftcore.spec.verification import Split, VerificationRequest
-from launcher.ds_import import import_ds_json
+from launcher.ds_json.importing import import_ds_json
 from launcher.resolve import Options, derived_coalescing
 from launcher.spec_source import read_draft
 from launcher.validate import find_problems

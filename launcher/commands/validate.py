@@ -86,7 +86,7 @@ def _files(specs: tuple[Path, ...]) -> Iterator[Path]:
 
 def _check(options: Options) -> tuple[str, FtError | None, tuple[str, ...]]:
     """The spec's name in the report, what is wrong with it, and what a user should know of it. A DeepSpeed JSON is checked as zero.config of a spec."""
-    from launcher.ds_alone import check_alone
+    from launcher.ds_json.alone import check_alone
     from launcher.resolve import read_and_resolve
     from launcher.spec_source import STDIN, STDIN_LABEL
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ftcore.spec.errors import FtError
 from ftcore.spec.resolved import ResolvedSpec
-from launcher.compatibility import Verdict, verdict
+from launcher.combinations.verdict import Verdict, verdict
 from launcher.memory.capacity import Capacity
 from launcher.memory.cost import Forecast, time_and_cost
 from launcher.memory.fit import Shortage, shortages

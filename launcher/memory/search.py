@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import Spec
-from launcher.compatibility import REFUSED_WORD, UNTESTED_WORD, WORKS, verdict
+from launcher.combinations.verdict import REFUSED_WORD, UNTESTED_WORD, WORKS, verdict
 from launcher.memory.accelerators import Accelerator
 from launcher.memory.capacity import Capacity
 from launcher.memory.choices import Choice, Way, apply, assignments, rules, sizes

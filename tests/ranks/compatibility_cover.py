@@ -1,4 +1,4 @@
-"""Combinations that together hold every cell which the table of launcher/compatibility.py says works, and the spec of each."""
+"""Combinations that together hold every cell which the table of launcher/combinations/verdict.py says works, and the spec of each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ftcore.spec.sections import AdapterSection, OptimizerSection, Spec
-from launcher.combination import AXES, OWN, Combination, Value
-from launcher.combination_table import PLANES, WORKS, cells, completions
-from launcher.compatibility import judge
-from launcher.precision_rules import DTYPES
+from launcher.combinations.combination import AXES, OWN, Combination, Value
+from launcher.combinations.table import PLANES, WORKS, cells, completions
+from launcher.combinations.verdict import judge
+from launcher.rules.precision import DTYPES
 from tests.ranks.specs import make_spec, with_section
 
 LEARNING_RATES = {"adamw": 1e-2, "adamw_8bit": 1e-2, "sgd": 0.3, "muon": 2e-2, "adafactor": 1e-2}

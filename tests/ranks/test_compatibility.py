@@ -13,9 +13,9 @@ from statistics import median
 import pytest
 
 from ftcore.data.prepared import ModelSource
-from launcher.combination import Combination
-from launcher.combination_table import WORKS
-from launcher.compatibility import judge
+from launcher.combinations.combination import Combination
+from launcher.combinations.table import WORKS
+from launcher.combinations.verdict import judge
 from tests.ranks.compatibility_cover import cover, held, kind_of, name_of, spec_of, with_companions, working_cells
 from tests.ranks.compatibility_jobs import CellOutcome, train_cells
 from tests.ranks.pool import RankPool

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.combination import AXES, AXIS, Combination, combination_of
-from launcher.combination_table import PLANES, REFUSED, UNTESTED, WORKS, can_be_said, cells
-from launcher.compatibility import alternatives, judge, verdict
-from launcher.compatibility_docs import render_compatibility_docs
+from launcher.combinations.combination import AXES, AXIS, Combination, combination_of
+from launcher.combinations.docs import render_compatibility_docs
+from launcher.combinations.table import PLANES, REFUSED, UNTESTED, WORKS, can_be_said, cells
+from launcher.combinations.verdict import alternatives, judge, verdict
 from launcher.resolve import Options, derived_coalescing, read_and_resolve
 from tests.ranks.specs import make_spec, with_section
 
@@ -139,4 +139,4 @@ def test_the_word_on_a_spec() -> None:
 
 def test_docs_are_fresh() -> None:
     page = Path(__file__).parents[2] / "docs" / "compatibility.md"
-    assert page.read_text(encoding="utf-8") == render_compatibility_docs(), "run: python -m launcher.compatibility_docs > docs/compatibility.md"
+    assert page.read_text(encoding="utf-8") == render_compatibility_docs(), "run: python -m launcher.combinations.docs > docs/compatibility.md"

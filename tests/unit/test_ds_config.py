@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.ds_config import load_preset
-from launcher.ds_schema import stages_of_zero_keys
+from launcher.ds_json.keys import stages_of_zero_keys
 from launcher.resolve import Options, read_and_resolve
 
 ROOT = Path(__file__).resolve().parents[2]

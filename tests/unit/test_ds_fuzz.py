@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftcore.spec.errors import Problem
-from launcher.ds_relaxed import read_ds_json, without_comments
-from launcher.ds_schema import json_schema, keys_of_spec
-from launcher.ds_training import SIZES
-from launcher.ds_walk import value_at
+from launcher.ds_json.keys import json_schema, keys_of_spec
+from launcher.ds_json.relaxed import read_ds_json, without_comments
+from launcher.ds_json.training import SIZES
+from launcher.ds_json.walk import value_at
 from launcher.resolve import Options, check_spec, read_and_resolve
 from launcher.schema_check import Schema
 

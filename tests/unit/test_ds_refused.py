@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.ds_relaxed import MOST_BYTES, without_comments
+from launcher.ds_json.relaxed import MOST_BYTES, without_comments
 from tests.unit.test_ds_import import CASES, problems, resolve
 
 ZERO = '{"zero_optimization": {"stage": %d, %s}}'

@@ -16,7 +16,7 @@ from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.commands.validate import command as validate
 from launcher.ds_config import render_ds_config
-from launcher.ds_schema import stages_of_zero_keys
+from launcher.ds_json.keys import stages_of_zero_keys
 from launcher.resolve import Options, Resolution, read_and_resolve
 from launcher.resuming import resolve_again
 from launcher.verify_loss_request import Check, find_ground

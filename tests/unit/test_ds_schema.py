@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ftcore.spec.sections import Spec, ZeroSection
-from launcher.ds_schema import DS_SCHEMA, json_schema, keys_of_spec, overrides_schema, rule_at, stages_of_zero_keys
+from launcher.ds_json.keys import DS_SCHEMA, json_schema, keys_of_spec, overrides_schema, rule_at, stages_of_zero_keys
 from launcher.schema_check import SPEC_SCHEMA, load_schema
 
 SCHEMA = load_schema(DS_SCHEMA)

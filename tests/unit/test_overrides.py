@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ftcore.spec.errors import Problem
-from launcher.ds_schema import stages_of_zero_keys
+from launcher.ds_json.keys import stages_of_zero_keys
 from launcher.resolve import Options, check_spec
 
 

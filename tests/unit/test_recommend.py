@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftcore.spec.errors import SpecError
-from launcher.compatibility import REFUSED_WORD, verdict
+from launcher.combinations.verdict import REFUSED_WORD, verdict
 from launcher.memory.accelerators import GIB, find_accelerator
 from launcher.memory.capacity import Capacity
 from launcher.memory.choices import Choice, apply, as_options, assignments, choice_of, way_of, ways

@@ -17,7 +17,7 @@ from ftcore.spec import sections
 from ftcore.spec.aliases import ALIASES
 from ftcore.spec.document import dotted
 from ftcore.spec.names import COLUMNS, SECTIONS, SHORTHANDS, advise, known_keys, nearest
-from launcher.ds_schema import DS_SCHEMA
+from launcher.ds_json.keys import DS_SCHEMA
 from launcher.schema_check import SPEC_SCHEMA, WORDINGS, advise_from_schema, check_schema, load_schema
 from launcher.validate import partial_spec
 

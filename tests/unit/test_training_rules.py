@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.errors import Problem
-from launcher import precision_rules
 from launcher.resolve import Options, check_spec
+from launcher.rules import precision
 
 BASE = """\
 model: {model_name_or_path: builtin:tiny-llama}
@@ -90,7 +90,7 @@ def test_mistake(text: str, where: str, words: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gpus", "words"), [(0, "none that may be used"), (1, "pip install flash-attn, or use sdpa")])
 def test_flash_attention_where_it_can_not_run(gpus: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision_rules, "local_accelerators", lambda: gpus)
+    monkeypatch.setattr(precision, "local_accelerators", lambda: gpus)
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     text = BASE.replace("builtin:tiny-llama}", "builtin:tiny-llama, attn_implementation: flash_attention_2}")
     spec = tmp_path / "spec.yaml"
@@ -107,7 +107,7 @@ def test_flash_attention_where_it_can_not_run(gpus: int, words: str, tmp_path: P
 def test_fp16_is_no_way_out_where_it_can_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "method: {type: qlora, storage_dtype: float16}"
     for gpus in (0, 1):
-        monkeypatch.setattr(precision_rules, "local_accelerators", lambda gpus=gpus: gpus)
+        monkeypatch.setattr(precision, "local_accelerators", lambda gpus=gpus: gpus)
         [problem] = problems_of(tmp_path, text)
         assert ("fp16" in problem.fix) is bool(gpus), problem
 

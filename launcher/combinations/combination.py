@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ftcore.spec.sections import MethodSection, Spec, ZeroSection
-from launcher.precision_rules import DTYPES
+from launcher.rules.precision import DTYPES
 
 Value = str | int | bool
 QUANTISING = ("zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights")

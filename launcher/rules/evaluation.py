@@ -7,7 +7,7 @@ import re
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import nearest
 from ftcore.spec.sections import Spec
-from launcher.rule import Findings, Rule
+from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")

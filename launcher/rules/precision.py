@@ -6,7 +6,7 @@ import importlib.util
 
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
-from launcher.rule import Findings, Rule
+from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
 from launcher.topology import local_accelerators
 

@@ -1,17 +1,17 @@
-"""docs/compatibility.md from the table: `python -m launcher.compatibility_docs > docs/compatibility.md`; a test fails when the file is stale."""
+"""docs/compatibility.md from the table: `python -m launcher.combinations.docs > docs/compatibility.md`; a test fails when the file is stale."""
 
 from __future__ import annotations
 
 import sys
 from itertools import product
 
-from launcher.combination import AXIS, Value
-from launcher.combination_table import PLANES, REFUSED, UNTESTED, WORKS, Cell, Entry, cells
-from launcher.compatibility import SHOWN_BY
+from launcher.combinations.combination import AXIS, Value
+from launcher.combinations.table import PLANES, REFUSED, UNTESTED, WORKS, Cell, Entry, cells
+from launcher.combinations.verdict import SHOWN_BY
 
 HEAD = f"""# What goes with what
 
-Written by `python -m launcher.compatibility_docs > docs/compatibility.md`; change launcher/combination_table.py instead.
+Written by `python -m launcher.combinations.docs > docs/compatibility.md`; change launcher/combinations/table.py instead.
 
 Each table says what becomes of a pair or triple of choices; `docs/spec.md` says which key makes each choice.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftcore.spec.document import KeyPath
-from launcher.ds_walk import Sorted
+from launcher.ds_json.walk import Sorted
 from launcher.schema_check import SPEC_SCHEMA, load_schema
 
 OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "muon": "muon", "adafactor": "adafactor"}

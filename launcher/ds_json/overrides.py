@@ -9,7 +9,7 @@ from typing import Any
 from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
-from launcher.ds_schema import overrides_schema
+from launcher.ds_json.keys import overrides_schema
 from launcher.references import absolute, is_class
 from launcher.schema_check import Found, Schema, advise_from_schema, check_schema
 

@@ -8,14 +8,14 @@ from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.schedule_lengths import STABLE, schedule_problems
 from ftcore.spec.sections import DataSet, ScheduleSection, Spec
-from launcher.cluster_rules import CLUSTER_RULES
-from launcher.combination_rules import COMBINATION_RULES
-from launcher.ds_rules import ZERO_KEY_RULES
-from launcher.evaluation_rules import EVALUATION_RULES
-from launcher.method_rules import METHOD_RULES
-from launcher.precision_rules import PRECISION_RULES
-from launcher.profiling_rules import PROFILING_RULES
-from launcher.rule import Findings, Rule
+from launcher.combinations.rules import COMBINATION_RULES
+from launcher.ds_json.rules import ZERO_KEY_RULES
+from launcher.rules.cluster import CLUSTER_RULES
+from launcher.rules.evaluation import EVALUATION_RULES
+from launcher.rules.method import METHOD_RULES
+from launcher.rules.precision import PRECISION_RULES
+from launcher.rules.profiling import PROFILING_RULES
+from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
 
 OPTIMIZERS_OF = {

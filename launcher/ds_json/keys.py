@@ -10,7 +10,7 @@ from typing import Any
 from ftcore.spec.document import KeyPath
 from launcher.schema_check import Schema, load_schema
 
-DS_SCHEMA = Path(__file__).with_name("schema") / "ds_config.schema.json"
+DS_SCHEMA = Path(__file__).parent.with_name("schema") / "ds_config.schema.json"
 _ABOUT = ("title", "description", "$schema")
 
 
@@ -22,7 +22,7 @@ def overrides_schema() -> Schema:
 
 @functools.cache
 def json_schema() -> Schema:
-    """The types of every key that a DeepSpeed JSON may hold; what becomes of a key is `launcher.ds_walk`'s to say."""
+    """The types of every key that a DeepSpeed JSON may hold; what becomes of a key is `launcher.ds_json.walk`'s to say."""
     return _for_json(load_schema(DS_SCHEMA))
 
 

@@ -1,4 +1,4 @@
-"""docs/deepspeed-json.md from the schema: `python -m launcher.ds_docs > docs/deepspeed-json.md`; a test fails when the file is stale."""
+"""docs/deepspeed-json.md from the schema: `python -m launcher.ds_json.docs > docs/deepspeed-json.md`; a test fails when the file is stale."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Iterator
 
-from launcher.ds_schema import DS_SCHEMA
-from launcher.ds_training import OPTIMIZERS, SCHEDULES
+from launcher.ds_json.keys import DS_SCHEMA
+from launcher.ds_json.training import OPTIMIZERS, SCHEDULES
 from launcher.schema_check import Schema, load_schema
 
 HEAD = """# A DeepSpeed JSON you already have
 
-Written by `python -m launcher.ds_docs > docs/deepspeed-json.md`; change launcher/ds_docs.py or launcher/schema/ds_config.schema.json instead.
+Written by `python -m launcher.ds_json.docs > docs/deepspeed-json.md`; change launcher/ds_json/docs.py or launcher/schema/ds_config.schema.json instead.
 
 ```yaml
 # ftlaunch.yaml

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from launcher.combination import AXIS, OWN, Combination, Value
-from launcher.precision_rules import DTYPES
+from launcher.combinations.combination import AXIS, OWN, Combination, Value
+from launcher.rules.precision import DTYPES
 
 WORKS, REFUSED_WORD, UNTESTED_WORD = "works", "refused", "untested"
 
@@ -23,7 +23,7 @@ class Entry:
     key: str = ""
     """The key of a spec that is wrong; empty: that of the first axis."""
     by_key: bool = False
-    """Validation says it of each key by itself, in launcher/ds_rules.py."""
+    """Validation says it of each key by itself, in launcher/ds_json/rules.py."""
 
     def matches(self, values: dict[str, Value]) -> bool:
         """Whether `values` (axis -> value, of some axes or all) has what the entry asks for."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from ftcore.spec.document import Document, KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
-from launcher.ds_schema import keys_of_spec
-from launcher.ds_training import Statement, batch_statement, optimizer_statements, precision_statement, schedule_statements
-from launcher.ds_walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk, without_notes
+from launcher.ds_json.keys import keys_of_spec
+from launcher.ds_json.training import Statement, batch_statement, optimizer_statements, precision_statement, schedule_statements
+from launcher.ds_json.walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk, without_notes
 from launcher.references import absolute
 from launcher.spec_source import Draft, Place
 from launcher.spec_values import secrets
@@ -51,7 +51,7 @@ def import_ds_json(draft: Draft, world_size: int | None) -> Imported:
     if not isinstance(label, str) or not label or "\0" in label:
         return Imported(draft)
     # Here and not at the top: most specs name no DeepSpeed JSON.
-    from launcher.ds_relaxed import read_ds_json
+    from launcher.ds_json.relaxed import read_ds_json
 
     document = read_ds_json(absolute(label), label)
     if not document.readable:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ftcore.spec.document import Document, read_document
 from ftcore.spec.errors import Problem
-from launcher.ds_import import import_ds_json, in_json_words, is_ds_json
-from launcher.ds_relaxed import read_ds_json, without_comments
+from launcher.ds_json.importing import import_ds_json, in_json_words, is_ds_json
+from launcher.ds_json.relaxed import read_ds_json, without_comments
 from launcher.spec_source import Draft, Options, put_over
 
 SUFFIXES = (".json", ".conf", ".hjson", ".json5")

@@ -12,8 +12,8 @@ from itertools import combinations, product
 
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
-from launcher.combination import AXIS, Combination, Value, combination_of
-from launcher.combination_table import REFUSED, REFUSED_WORD, UNTESTED, UNTESTED_WORD, WORKS, Entry, can_be_said, with_own_type
+from launcher.combinations.combination import AXIS, Combination, Value, combination_of
+from launcher.combinations.table import REFUSED, REFUSED_WORD, UNTESTED, UNTESTED_WORD, WORKS, Entry, can_be_said, with_own_type
 
 __all__ = ["REFUSED_WORD", "SHOWN_BY", "UNTESTED_WORD", "WORKS", "Verdict", "alternatives", "judge", "problem_of", "verdict"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ftcore.spec.document import KeyPath, dotted
 from ftcore.spec.errors import Problem
-from launcher.ds_schema import json_schema, rule_at
+from launcher.ds_json.keys import json_schema, rule_at
 from launcher.schema_check import Found, Schema, advise_from_schema, check_schema
 
 ZERO = "zero_optimization"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from ftcore.spec.sections import Spec
-from launcher.combination import AXIS, combination_of
-from launcher.combination_table import REFUSED, Entry
-from launcher.compatibility import problem_of
-from launcher.precision_rules import half_is_possible
-from launcher.rule import Findings, Rule
+from launcher.combinations.combination import AXIS, combination_of
+from launcher.combinations.table import REFUSED, Entry
+from launcher.combinations.verdict import problem_of
+from launcher.rules.precision import half_is_possible
+from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
 
 HALF = Entry(when={"precision": ("fp16",)}, reason="")

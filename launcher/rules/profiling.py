@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
-from launcher.rule import Findings, Rule
+from launcher.rules.rule import Findings, Rule
 from launcher.schema_check import Found
 from launcher.spec_source import Draft
 

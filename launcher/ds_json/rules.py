@@ -8,8 +8,8 @@ from ftcore.spec.document import KeyPath
 from ftcore.spec.errors import Problem
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import Spec
-from launcher.ds_schema import stages_of_zero_keys
-from launcher.rule import Findings, Rule
+from launcher.ds_json.keys import stages_of_zero_keys
+from launcher.rules.rule import Findings, Rule
 from launcher.schema_check import Found
 from launcher.spec_source import Draft
 from launcher.topology import local_accelerators

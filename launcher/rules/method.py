@@ -7,8 +7,8 @@ import re
 from ftcore.spec.errors import Problem
 from ftcore.spec.sections import Spec
 from launcher.adapter_names import name_problem
-from launcher.precision_rules import DTYPES
-from launcher.rule import Findings, Rule
+from launcher.rules.precision import DTYPES
+from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
 
 LORA_KEYS = (

@@ -9,7 +9,7 @@ from ftcore.spec.sections import Spec
 from launcher.environment import SET_BY_LAUNCHER
 from launcher.forwarding import is_pattern
 from launcher.host_words import check_host_name, check_interface
-from launcher.rule import Findings, Rule
+from launcher.rules.rule import Findings, Rule
 from launcher.slurm_time import NO_LIMIT, parse_slurm_time
 from launcher.spec_source import Draft
 from launcher.ssh_options import wrong_ssh_options
