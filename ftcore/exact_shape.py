@@ -1,29 +1,30 @@
-"""Every parameter of a model of any architecture: built without memory on torch's meta device, listed, and printed as JSON.
-
-`python -m ftcore.exact_shape FOLDER_OR_HUB_ID REVISION CODE [GGUF_FILE]`, CODE 1 to let a repository's own code run. For `ftlaunch plan --exact`.
-"""
+"""Every parameter of a model of any architecture: built without memory on torch's meta device, and listed."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
+
+from ftcore.spec.builtin_models import TINY_LLAMA, TINY_LLAMA_CONFIG
 
 NUMBER = re.compile(r"\.(\d+)\.")
 ATTENTION = re.compile(r"attn|attention")
-PRINTED = "exact shape: "
-"""What the line with the JSON begins with."""
 
 
-def model_facts(path: str, revision: str, *, with_code: bool, gguf_file: str = "") -> dict[str, Any]:
-    """Sizes and parameters of the model that a configuration describes; its weights are not read. Raises what transformers raises."""
+def read_config(path: str, revision: str, *, with_code: bool, gguf_file: str = "") -> PretrainedConfig:
+    """A model's configuration; its weights are not read. Raises what transformers raises."""
+    if path == TINY_LLAMA:
+        return AutoConfig.for_model(**TINY_LLAMA_CONFIG)  # type: ignore[no-any-return]
     options: dict[str, Any] = {"gguf_file": gguf_file} if gguf_file else {"revision": revision, "trust_remote_code": with_code}
-    config = AutoConfig.from_pretrained(path, **options)
+    return AutoConfig.from_pretrained(path, **options)  # type: ignore[no-any-return]
+
+
+def shape_facts(config: PretrainedConfig, *, with_code: bool = False) -> dict[str, Any]:
+    """Sizes and parameters of the model that a configuration describes. Raises what transformers raises."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=with_code)
     text = config.get_text_config()
@@ -88,19 +89,3 @@ def _kind(name: str, parameter: torch.nn.Parameter, module: torch.nn.Module, *, 
         return "other", held
     return ("attention" if ATTENTION.search(name) else "mlp"), held
 
-
-def main(arguments: list[str]) -> int:
-    """Prints the facts of the model that the command line names; status 1, with the reason on stderr, when it can't be built."""
-    path, revision, code, *gguf = arguments
-    try:
-        facts = model_facts(path, revision, with_code=code == "1", gguf_file=gguf[0] if gguf else "")
-    except Exception as error:  # noqa: BLE001  whatever a configuration or a repository's code leads to
-        first = str(error).strip().partition("\n")[0]
-        sys.stderr.write(f"{type(error).__name__}: {first}\n")
-        return 1
-    sys.stdout.write(f"{PRINTED}{json.dumps(facts)}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -12,9 +12,9 @@ import click
 from launcher.verb_options import FILE, filter_options, hosts_option, set_option, zero_option
 
 if TYPE_CHECKING:
-    from ftcore.spec.sections import ModelSection
+    from ftcore.spec.resolved import ResolvedSpec
+    from launcher.memory.exact_shape import Exact
     from launcher.memory.plan import Plan
-    from launcher.memory.shape import ModelShape
     from launcher.spec_source import Options
 
 
@@ -52,7 +52,7 @@ command = PlanCommand(
         click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
         click.Option(["--gpu"], default="", metavar="NAME[:GiB]", help="Accelerator to plan for: h100-80, a100-40, 4090, h200, cpu, or NAME:GiB."),
         click.Option(["--recommend"], is_flag=True, help="List what else fits: stage, offload, recomputed layers, quantisation, micro-steps; best first."),
-        click.Option(["--exact"], is_flag=True, help="Build the model without memory, in a process of its own, and count: for any architecture."),
+        click.Option(["--exact"], is_flag=True, help="Build the model and run a micro-step without memory, in a process of its own: for any architecture."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
         click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
         hosts_option(),
@@ -67,8 +67,10 @@ def run(given: PlanOptions) -> None:
     """Prints the plan. Raises the FtError of a wrong spec; exits with status 7 when the run can't fit, and with --recommend when nothing else fits either."""
     from ftcore.spec.errors import DoesNotFitError
     from launcher.memory.capacity import capacity_of
+    from launcher.memory.config_file import find_config
     from launcher.memory.plan import make_plan
     from launcher.memory.plan_facts import plan_facts
+    from launcher.memory.shape import read_shape
     from launcher.memory.table import render_plan
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS
@@ -78,7 +80,9 @@ def run(given: PlanOptions) -> None:
     resolved = resolution.resolved
     # With --gpu the plan is for another machine, and this one's disk says nothing.
     capacity = capacity_of(resolved, gpu=given.gpu, folder=None if given.gpu else Path.cwd() / RUNS)
-    plan = make_plan(resolved, resolution.origin, _shape(resolved.spec.model, exact=given.exact), capacity)
+    exact = _exact(resolved, on_cpu=capacity.is_shared) if given.exact else None
+    shape = exact.shape if exact is not None else read_shape(find_config(resolved.spec.model))
+    plan = make_plan(resolved, resolution.origin, shape, capacity, exact)
     facts: dict[str, Any] = {**plan_facts(plan), "warnings": list(resolution.warnings)} if given.as_json else {}
     text = render_plan(plan) if not (given.as_json or given.recommend) else ""
     if given.recommend:
@@ -92,16 +96,13 @@ def run(given: PlanOptions) -> None:
         raise click.exceptions.Exit(DoesNotFitError.exit_status)
 
 
-def _shape(model: ModelSection, *, exact: bool) -> ModelShape:
-    """The model's sizes, from config.json or from a process that builds it."""
-    if exact:
-        from launcher.memory.exact_shape import exact_shape
+def _exact(resolved: ResolvedSpec, *, on_cpu: bool) -> Exact:
+    """The model built and run without memory, in a process of its own; says so on stderr, for it takes seconds."""
+    from launcher.memory.exact_shape import exact_model
 
-        return exact_shape(model)
-    from launcher.memory.config_file import find_config
-    from launcher.memory.shape import read_shape
-
-    return read_shape(find_config(model))
+    spec = resolved.spec
+    click.echo(f"tracing {spec.model.model_name_or_path} without memory: a micro-step of {spec.batch.micro_batch_tokens:,} tokens ...", err=True)
+    return exact_model(resolved, on_cpu=on_cpu)
 
 
 def _options(given: PlanOptions) -> Options:

@@ -36,6 +36,8 @@ class Compute:
     autocast: bool
     """fp32 weights with bf16 matrix products."""
     method: MethodSection
+    stage: int = 0
+    """Of ZeRO. In stage 3 DeepSpeed's own linear function saves its input also where the weight is frozen (runtime/zero/linear.py)."""
 
     @property
     def full(self) -> bool:
@@ -219,7 +221,8 @@ def _saves(compute: Compute, names: list[str]) -> bool:
     """Whether the common input of these linear layers is saved: one is trained, or has an adapter that takes it as it is."""
     if not names:
         return False
-    return compute.full or (not compute.method.lora_dropout and any(compute.targets(name) for name in names))
+    kept = compute.full or (compute.stage == 3 and compute.method.type == "lora")
+    return kept or (not compute.method.lora_dropout and any(compute.targets(name) for name in names))
 
 
 def _last(tensor: Tensor) -> str:

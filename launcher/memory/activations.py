@@ -16,6 +16,8 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "bf16_autocast": 4}
 """train.precision -> bytes of a number in the residual stream."""
 ROTATED = {"phi": 0.5, "gpt_neox": 0.25}
 """Share of a head that is rotated by position, where it is not all of it."""
+AT_WORST = "backward pass at its worst"
+"""Name of the item."""
 BLOCK_BYTES = {True: 4 * 2**20, False: 256 * 2**20}
 """On the host or not -> fp32 bytes of a block of rows of the loss (ftcore/cross_entropy.py)."""
 
@@ -73,7 +75,7 @@ class Activations:
 def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> Activations:
     """What `row` takes; None: the largest row that the spec allows, all of it supervised."""
     spec, row = resolved.spec, row or largest_row(resolved)
-    compute = Compute(b=BYTES[spec.train.precision], autocast=spec.train.precision == "bf16_autocast", method=spec.method)
+    compute = Compute(b=BYTES[spec.train.precision], autocast=spec.train.precision == "bf16_autocast", method=spec.method, stage=spec.zero.stage)
     recomputed = tuple(recomputed_layers(spec.train.gradient_checkpointing, shape.layers))
     product = 2 if compute.autocast else compute.b
     logits = row.supervised * shape.vocab * product
@@ -111,7 +113,7 @@ def activation_items(resolved: ResolvedSpec, shape: ModelShape, row: Row | None 
         ("activations outside of layers", "activations", found.outside, f"rotary tables, last norm, input of the head ({each})"),
         ("16-bit copies of weights", "activations", found.weight_copies, "2 bytes × weights of linear layers, cast for bf16_autocast"),
         ("logits", "logits", found.logits, f"{row.supervised:,} supervised positions × {shape.vocab:,} words; their gradient takes the same memory"),
-        ("backward pass at its worst", "activations", extra, moment),
+        (AT_WORST, "activations", extra, moment),
     ]
     return [Item(name=name, group=group, bytes=size, formula=formula, source=SOURCE, phases=("backward",)) for name, group, size, formula in lines if size]
 
@@ -141,7 +143,7 @@ def _outside(shape: ModelShape, compute: Compute, row: Row) -> int:
         # One pair for layers that see all, each sixth, and one for layers that see a window.
         tables *= 2
     dropout = shape.hidden * (compute.b if row.on_cpu else 1) if shape.family == "gpt2" and compute.full else 0
-    head = (2 if compute.autocast else compute.b) * shape.hidden * row.supervised if compute.full else 0
+    head = (2 if compute.autocast else compute.b) * shape.hidden * row.supervised if compute.full or compute.stage == 3 else 0
     return round(row.tokens * (tables + norm_bytes(shape, compute, shape.hidden) + dropout) + head)
 
 

@@ -15,7 +15,12 @@ def plan_notes(plan: Plan) -> Iterator[str]:
     """Sentences on what was assumed, and on what people expect otherwise."""
     spec, ledger = plan.resolved.spec, plan.ledger
     yield f"counted is the largest micro-step that the spec allows: {spec.batch.micro_batch_tokens:,} tokens, each of them supervised"
-    if plan.shape.family not in known_families():
+    exact = plan.exact
+    if exact is not None and exact.traced is not None:
+        yield "activations, logits and the worst of the backward pass were traced (--exact); --recommend counts other settings by formulas"
+    elif exact is not None and exact.untraced:
+        yield f"activations are counted by formulas: the micro-step could not be traced: {exact.untraced}"
+    if plan.shape.family not in known_families() and (exact is None or exact.traced is None):
         yield f"activations of {plan.shape.family} are counted by its matrices, as those of Llama are; what it really saves was not looked at"
     if spec.method.type != "full":
         kept = ledger.group_bytes("activations")

@@ -9,6 +9,7 @@ from ftcore.spec.resolved import ResolvedSpec
 from launcher.combinations.verdict import Verdict, verdict
 from launcher.memory.capacity import Capacity
 from launcher.memory.cost import Forecast, time_and_cost
+from launcher.memory.exact_shape import Exact
 from launcher.memory.fit import Shortage, shortages
 from launcher.memory.items import Ledger
 from launcher.memory.ledger import build_ledger
@@ -30,6 +31,8 @@ class Plan:
     forecast: Forecast | None
     """None where the accelerator is not known, or `no_forecast` says why."""
     no_forecast: str = ""
+    exact: Exact | None = None
+    """Of --exact: the trace, or why there is none."""
 
     @property
     def fits(self) -> bool | None:
@@ -39,9 +42,9 @@ class Plan:
         return True if self.capacity.device_bytes is not None else None
 
 
-def make_plan(resolved: ResolvedSpec, origin: str, shape: ModelShape, capacity: Capacity) -> Plan:
-    """The plan of a run on a model of `shape` in the room of `capacity`; `origin` says which spec it is."""
-    ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared)
+def make_plan(resolved: ResolvedSpec, origin: str, shape: ModelShape, capacity: Capacity, exact: Exact | None = None) -> Plan:
+    """The plan of a run on a model of `shape` in the room of `capacity`; `origin` says which spec it is, `exact` what --exact found."""
+    ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared, traced=exact.traced if exact is not None else None)
     forecast, reason = _forecast(resolved, shape, ledger, capacity)
     return Plan(
         resolved=resolved,
@@ -53,6 +56,7 @@ def make_plan(resolved: ResolvedSpec, origin: str, shape: ModelShape, capacity: 
         verdict=verdict(resolved.spec),
         forecast=forecast,
         no_forecast=reason,
+        exact=exact,
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.activation_row import Row
-from launcher.memory.activations import BYTES, Activations, backward_extra
+from launcher.memory.activations import AT_WORST, BYTES
 from launcher.memory.items import Item
 from launcher.memory.layout import Layout
+from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape
 from launcher.memory.states import States, is_persistent
 from launcher.memory.zero_settings import ZeroSettings
@@ -44,11 +45,13 @@ def _packed_twice(layout: Layout, settings: ZeroSettings) -> list[Item]:
     return [Item(name="packed weights held again", bytes=size, group="activations", formula=formula, source=source, phases=("backward",))] if size else []
 
 
-def gather_items(resolved: ResolvedSpec, shape: ModelShape, row: Row, found: Activations, layout: Layout, settings: ZeroSettings, gathered: int) -> list[Item]:
+def gather_items(
+    resolved: ResolvedSpec, shape: ModelShape, row: Row, activations: list[Item], layout: Layout, settings: ZeroSettings, gathered: int
+) -> list[Item]:
     """The item of the buffer through which stage 3 gathers weights ahead: it lives until the last weight gathered through it is used.
 
-    `gathered`: bytes of the item of gathered weights. Where they are all kept from forward to backward, nothing is gathered at its end any more, and the
-    buffer counts only for what it exceeds the loss's own needs by.
+    `activations`: the items of the micro-step. `gathered`: bytes of the item of gathered weights. Where they are all kept from forward to backward,
+    nothing is gathered at its end any more, and the buffer counts only for what it exceeds the loss's own needs by.
     """
     if settings.stage != 3 or settings.ranks == 1:
         return []
@@ -60,7 +63,8 @@ def gather_items(resolved: ResolvedSpec, shape: ModelShape, row: Row, found: Act
     buffer = round(ahead * whole / max(numbers, 1))
     formula = f"{ahead:,} numbers gathered ahead, beside the weights they become"
     if gathered >= whole:
-        buffer += _forward_rest(resolved, shape, row, found) - found.logits - backward_extra(found)[0]
+        loss = sum(item.bytes for item in activations if item.group == "logits" or item.name == AT_WORST)
+        buffer += _forward_rest(resolved, shape, row) - loss
         formula += ", over what the loss takes later"
     return [Item(name="gather buffer", bytes=buffer, group="buffers", formula=formula, source=GATHER, phases=("backward",))] if buffer > 0 else []
 
@@ -75,9 +79,9 @@ def _flat_step(largest: int, settings: ZeroSettings, states: States) -> tuple[in
     return max(cast, norm - buckets, 0), f"{settings.accumulation_bytes} bytes × {largest:,}, the largest gradient cast as it is added up"
 
 
-def _forward_rest(resolved: ResolvedSpec, shape: ModelShape, row: Row, found: Activations) -> int:
+def _forward_rest(resolved: ResolvedSpec, shape: ModelShape, row: Row) -> int:
     """Bytes in flight at the end of the last layer's forward."""
     b = BYTES[resolved.spec.train.precision]
-    if shape.layers - 1 in found.recomputed:
+    if shape.layers - 1 in recomputed_layers(resolved.spec.train.gradient_checkpointing, shape.layers):
         return row.tokens * b * (3 * max(shape.intermediate, shape.experts_per_token * shape.expert_intermediate) + 2 * shape.hidden)
     return row.tokens * b * shape.hidden
