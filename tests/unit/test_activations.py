@@ -56,11 +56,11 @@ def test_every_family_as_autograd_saves_it(family: str) -> None:
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         shape = read_shape(small_model(family, dtype).config.to_dict())
         wrong = {}
-        cases = [(MethodSection(), (TOKENS,)), (MethodSection(), (96, 160)), (MethodSection(type="lora", r=8), (TOKENS,))]
+        cases = [(MethodSection(), (96, 160)), (MethodSection(type="lora", r=8), (TOKENS,))]
         # PEFT refuses dropout on parameters that are no layers: experts, and routers.
         cases += [] if family in ("mixtral", "qwen3_moe") else [(dropped, (96, 160))]
-        # All of them where numbers have two bytes; one of each method in fp32.
-        for method, segments in cases[1:3] if precision == "fp32" else cases:
+        # With dropout only where numbers have two bytes.
+        for method, segments in cases[:2] if precision == "fp32" else cases:
             found = saved_bytes(small_model(family, dtype), method, precision, segments)
             counted = predicted(resolved_of(method=method, precision=precision), shape, segments)
             if abs(counted - found) > TOLERANCE * found:
