@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
     from launcher.approach import Approach
+    from launcher.spec_source import Options
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path)
@@ -54,6 +56,25 @@ def cluster_options() -> list[click.Option]:
 def force_option() -> click.Option:
     """--force."""
     return click.Option(["--force"], is_flag=True, help="Go ahead although it does not fit in memory or on disk by the plan (status 7 otherwise).")
+
+
+_SAME_NAME = ("hosts", "include", "exclude", "launcher", "master_addr", "master_port", "interface", "max_restarts", "elastic")
+
+
+def spec_options(given: Any, *, done: str) -> Options:
+    """What a verb's options say about the spec: the fields of `given`, a dataclass, that are named as the options here are.
+
+    Its `arguments` are at most one spec and any number of KEY=VALUE. Raises UsageError for a second spec, of which nothing can be `done` at the same time.
+    """
+    from launcher.spec_source import Options
+
+    asked = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+    specs = [Path(text) for text in asked["arguments"] if "=" not in text] + [path for path in (asked["spec"],) if path is not None]
+    if len(specs) > 1:
+        raise click.UsageError(f"one SPEC is {done} at a time, {len(specs)} were given: {', '.join(map(str, specs))}")
+    sets = asked["sets"] + tuple(text for text in asked["arguments"] if "=" in text)
+    same = {name: asked[name] for name in _SAME_NAME if name in asked}
+    return Options(spec_path=specs[0] if specs else None, zero_stage=asked["zero"], sets=sets, **same)
 
 
 def env_file_option(processes: str = "the processes") -> click.Option:

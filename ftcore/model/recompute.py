@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import torch
@@ -10,25 +9,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ftcore.spec.errors import SpecError
+from ftcore.spec.recomputation import recomputed_layers
 
 WHERE = "train.gradient_checkpointing"
-
-
-def recomputed_layers(rule: str, layers: int) -> list[int]:
-    """Indices, of `layers` decoder layers, that are recomputed under `rule`: none, full, every:K or sqrt.
-
-    every:K recomputes layers 0, K, 2K, ...; sqrt keeps round(sqrt(layers)) of them, evenly spread and the last one
-    among them, and recomputes the rest. The last is the cheapest to keep: its backward comes first.
-    """
-    if rule == "none":
-        return []
-    if rule == "full":
-        return list(range(layers))
-    if rule == "sqrt":
-        kept = round(math.sqrt(layers))
-        keep = {(index + 1) * layers // kept - 1 for index in range(kept)}
-        return [layer for layer in range(layers) if layer not in keep]
-    return list(range(0, layers, int(rule.removeprefix("every:"))))
 
 
 def recompute_activations(base: torch.nn.Module, rule: str) -> None:

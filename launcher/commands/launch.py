@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, force_option, hosts_option, set_option, zero_option
+from launcher.verb_options import (
+    FILE,
+    FOLDER,
+    cluster_options,
+    env_file_option,
+    filter_options,
+    force_option,
+    hosts_option,
+    set_option,
+    spec_options,
+    zero_option,
+)
 
 if TYPE_CHECKING:
     from launcher.attempts import Manner
-    from launcher.spec_source import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +35,7 @@ class LaunchOptions:
     hosts: Path | None
     zero: int | None
     sets: tuple[str, ...]
-    assignments: tuple[str, ...]
+    arguments: tuple[str, ...]
     output: Path | None
     include: str
     exclude: str
@@ -67,7 +77,7 @@ command = LaunchCommand(
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         force_option(),
-        click.Argument(["assignments"], nargs=-1, metavar="[KEY=VALUE]..."),
+        click.Argument(["arguments"], nargs=-1, metavar="[KEY=VALUE]..."),
     ],
 )
 
@@ -78,7 +88,7 @@ def run(given: LaunchOptions) -> None:
     from launcher.early_stops import early_stops
     from launcher.environment import read_env_file
 
-    odd = next((text for text in given.assignments if "=" not in text), None)
+    odd = next((text for text in given.arguments if "=" not in text), None)
     if odd is not None:
         raise click.UsageError(f"unexpected argument '{odd}': a value of the spec is KEY=VALUE, a spec file is --spec FILE, and a verb comes first")
     env_file = str(given.env_file.absolute()) if given.env_file is not None else ""
@@ -99,32 +109,13 @@ def say(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err)
 
 
-def _options(given: LaunchOptions) -> Options:
-    from launcher.spec_source import Options
-
-    return Options(
-        spec_path=given.spec,
-        hosts=given.hosts,
-        zero_stage=given.zero,
-        sets=given.sets + given.assignments,
-        include=given.include,
-        exclude=given.exclude,
-        launcher=given.launcher,
-        master_addr=given.master_addr,
-        master_port=given.master_port,
-        interface=given.interface,
-        max_restarts=given.max_restarts,
-        elastic=given.elastic,
-    )
-
-
 def _start(given: LaunchOptions, manner: Manner) -> None:
     from launcher.approach import approach_hosts
     from launcher.launching import NewRun, require_room, start_new, tell_warnings
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS, make_default_folder, make_named_folder
 
-    options = _options(given)
+    options = spec_options(given, done="launched")
     resolution = read_and_resolve(options)
     say(f"spec: {resolution.origin}")
     for warning in resolution.warnings:
@@ -154,7 +145,7 @@ def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
     before = next((event.get("env_file") for event in reversed(read_events(run_dir, "launch_started"))), "")
     if before and not manner.env_file:
         say(f"warning: the last launch of this run had --env-file {before}; this one has none of its variables", err=True)
-    options = _options(given)
+    options = spec_options(given, done="launched")
     say(f"spec: {run_path / run_dir.resolved.name}, as the run was started{'' if options == Options() else ', with what the options change'}")
     start_again(run_dir, options, manner)
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, cluster_options, env_file_option, filter_options, force_option, hosts_option, set_option, zero_option
+from launcher.verb_options import (
+    FILE,
+    FOLDER,
+    cluster_options,
+    env_file_option,
+    filter_options,
+    force_option,
+    hosts_option,
+    set_option,
+    spec_options,
+    zero_option,
+)
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -16,7 +27,6 @@ if TYPE_CHECKING:
     from launcher.approach import Approach
     from launcher.attempts import Manner
     from launcher.resolve import Resolution
-    from launcher.spec_source import Options
 
 AGAIN = "start the pilot again: ftlaunch pilot"
 
@@ -86,7 +96,7 @@ def run(given: PilotOptions) -> None:
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS, make_named_folder, make_timed_folder, short_model_name
 
-    resolution = read_and_resolve(_options(given))
+    resolution = read_and_resolve(spec_options(given, done="piloted"))
     resolved = resolution.resolved
     say(f"spec: {resolution.origin}")
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
@@ -101,28 +111,6 @@ def run(given: PilotOptions) -> None:
         run_dir = make_named_folder(given.output) if given.output is not None else make_timed_folder(Path.cwd() / RUNS, label, time.localtime())
         _train(given, resolution, run_dir, manner, approach)
     _report(resolved, run_dir, approach)
-
-
-def _options(given: PilotOptions) -> Options:
-    from launcher.spec_source import Options
-
-    specs = [*(Path(text) for text in given.arguments if "=" not in text), *((given.spec,) if given.spec is not None else ())]
-    if len(specs) > 1:
-        raise click.UsageError(f"one SPEC is piloted at a time, {len(specs)} were given: {', '.join(map(str, specs))}")
-    return Options(
-        spec_path=specs[0] if specs else None,
-        hosts=given.hosts,
-        zero_stage=given.zero,
-        sets=given.sets + tuple(text for text in given.arguments if "=" in text),
-        include=given.include,
-        exclude=given.exclude,
-        launcher=given.launcher,
-        master_addr=given.master_addr,
-        master_port=given.master_port,
-        interface=given.interface,
-        max_restarts=given.max_restarts,
-        elastic=given.elastic,
-    )
 
 
 def _train(given: PilotOptions, resolution: Resolution, run_dir: RunDir, manner: Manner, approach: Approach) -> None:

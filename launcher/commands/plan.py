@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.verb_options import FILE, filter_options, hosts_option, set_option, zero_option
+from launcher.verb_options import FILE, filter_options, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -75,7 +75,7 @@ def run(given: PlanOptions) -> None:
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS
 
-    options = _options(given)
+    options = spec_options(given, done="planned")
     resolution = read_and_resolve(options)
     resolved = resolution.resolved
     # With --gpu the plan is for another machine, and this one's disk says nothing.
@@ -103,22 +103,6 @@ def _exact(resolved: ResolvedSpec, *, on_cpu: bool) -> Exact:
     spec = resolved.spec
     click.echo(f"tracing {spec.model.model_name_or_path} without memory: a micro-step of {spec.batch.micro_batch_tokens:,} tokens ...", err=True)
     return exact_model(resolved, on_cpu=on_cpu)
-
-
-def _options(given: PlanOptions) -> Options:
-    from launcher.spec_source import Options
-
-    specs = [*(Path(text) for text in given.arguments if "=" not in text), *((given.spec,) if given.spec is not None else ())]
-    if len(specs) > 1:
-        raise click.UsageError(f"one SPEC is planned at a time, {len(specs)} were given: {', '.join(map(str, specs))}")
-    return Options(
-        spec_path=specs[0] if specs else None,
-        hosts=given.hosts,
-        zero_stage=given.zero,
-        sets=given.sets + tuple(text for text in given.arguments if "=" in text),
-        include=given.include,
-        exclude=given.exclude,
-    )
 
 
 def _recommended(plan: Plan, options: Options) -> tuple[str, dict[str, Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ftcore.spec.recomputation import recomputed_layers
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.activation_layers import FLOAT32, Compute, LayerBytes, layer_bytes, norm_bytes
 from launcher.memory.activation_row import Row, largest_row
 from launcher.memory.items import Item
-from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape
 
 SOURCE = "launcher/memory/activation_layers.py, held to saved tensors by tests/unit/test_activations.py"

@@ -5,12 +5,12 @@ A phase's total is the highest moment of it, so that what a moment lacks of the 
 
 from __future__ import annotations
 
+from ftcore.spec.recomputation import recomputed_layers
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.activation_row import Row
 from launcher.memory.activations import AT_WORST, BYTES
 from launcher.memory.items import Item
 from launcher.memory.layout import Layout
-from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape
 from launcher.memory.states import States, is_persistent
 from launcher.memory.zero_settings import ZeroSettings

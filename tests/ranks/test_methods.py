@@ -12,8 +12,9 @@ from ftcore.model.adapters import attach_adapters
 from ftcore.model.build import attach_method
 from ftcore.model.groups import freeze_matching, parameter_groups
 from ftcore.model.load import load_base
-from ftcore.model.recompute import recompute_activations, recomputed_layers
+from ftcore.model.recompute import recompute_activations
 from ftcore.spec.errors import SpecError
+from ftcore.spec.recomputation import recomputed_layers
 from ftcore.spec.sections import MethodSection, OptimizerSection, ParameterGroup, Spec, TrainSection
 from tests.ranks.jobs import TrainedRank, train_runs
 from tests.ranks.pool import RankPool

@@ -8,12 +8,10 @@ import warnings
 import pytest
 import torch
 
-from ftcore.model.recompute import recomputed_layers as rule_of_the_core
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection
 from launcher.memory.activation_row import Row, largest_row
 from launcher.memory.activations import activation_items, backward_extra, count_activations
-from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape, read_shape
 from tests.unit.saved_tensors import FAMILIES, SUPERVISED, TOKENS, saved_bytes, small_model
 
@@ -74,12 +72,6 @@ def test_adapters_do_not_shrink_activations() -> None:
     full = count_activations(resolved_of(tokens=4096), shape).held
     adapted = count_activations(resolved_of(tokens=4096, method=MethodSection(type="lora")), shape).held
     assert 0.8 * full < adapted <= full
-
-
-def test_rules_of_recomputation_are_the_core_s() -> None:
-    for rule in ("none", "full", "sqrt", "every:2", "every:8"):
-        for layers in (1, 2, 5, 30, 64):
-            assert recomputed_layers(rule, layers) == rule_of_the_core(rule, layers)
 
 
 def test_known_sum_of_layer_inputs() -> None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from ftcore.spec.recomputation import recomputed_layers
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import MethodSection, OptimizerSection, ParameterGroup, ZeroSection
 from launcher.memory.activation_row import largest_row
 from launcher.memory.items import Item
 from launcher.memory.layout import model_layout
 from launcher.memory.ledger import build_ledger
-from launcher.memory.recomputed import recomputed_layers
 from launcher.memory.shape import ModelShape, Tensor
 from launcher.memory.states import state_items
 from launcher.memory.step_groups import step_groups

@@ -1,4 +1,4 @@
-"""Which decoder layers are recomputed in the backward pass: the rule of ftcore.model.recompute, which the launcher can't import."""
+"""Which decoder layers are computed again in the backward pass under train.gradient_checkpointing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 
 
 def recomputed_layers(rule: str, layers: int) -> list[int]:
-    """Indices, of `layers` decoder layers, that are recomputed under `rule`: none, full, every:K or sqrt."""
+    """Indices, of `layers` decoder layers, that are recomputed under `rule`: none, full, every:K or sqrt.
+
+    every:K recomputes layers 0, K, 2K, ...; sqrt keeps round(sqrt(layers)) of them, evenly spread and the last one
+    among them, and recomputes the rest. The last is the cheapest to keep: its backward comes first.
+    """
     if rule == "none":
         return []
     if rule == "full":
