@@ -41,5 +41,8 @@ def _at(event: Event) -> str:
 
 def _reason(event: Event) -> str:
     """Why a run ended before its last update."""
-    gain = f"no gain of {event.get('metric')} in {event.get('evaluations')} evaluations, its lowest is {number(event.get('lowest'), '.4f')}"
+    threshold, count = event.get("threshold"), event.get("evaluations")
+    least = f" by more than {number(threshold, 'g')}" if threshold else ""
+    evaluations = "the last evaluation" if count == 1 else f"{count} evaluations"
+    gain = f"no gain of {event.get('metric')}{least} in {evaluations}, its lowest is {number(event.get('lowest'), '.4f')}"
     return f"after update {event.get('update')} of {event.get('total_updates')}: {gain}"

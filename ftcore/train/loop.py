@@ -133,6 +133,7 @@ class Trainer:
         is_early = done < self.job.sequence.total_updates
         if is_early and self.engine.ranks.is_first:
             found = {"metric": spec.checkpoint.metric_for_best_model, "lowest": self.cursor.lowest_metric, "evaluations": self.cursor.evaluations_without_gain}
+            found["threshold"] = spec.evaluation.early_stopping_threshold
             record_event(self.job.run_dir, "early_stop", update=done, total_updates=self.job.sequence.total_updates, **found)
         if self._first_update < done or self._saved_as_due:
             if not is_early:

@@ -79,6 +79,9 @@ def test_the_summary_says_why() -> None:
     record.add({"event": "early_stop", "update": 6, "total_updates": 12, "metric": "eval/loss", "lowest": 1.25, "evaluations": 3})
     text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
     assert "  stopped early     after update 6 of 12: no gain of eval/loss in 3 evaluations, its lowest is 1.2500\n" in text
+    record.add({"event": "early_stop", "update": 6, "total_updates": 12, "metric": "loss", "lowest": 1.25, "evaluations": 1, "threshold": 0.01})
+    text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
+    assert "no gain of loss by more than 0.01 in the last evaluation, its lowest" in text
     assert "stopped early" not in render_summary(Record(), run_folder="runs/a", model_folder=None, checkpoint=None)
 
 

@@ -40,6 +40,13 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, l
     return status, json.loads(out)
 
 
+def test_a_run_s_folder_in_place_of_a_spec_names_the_spec_in_it(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(GOOD, encoding="utf-8")
+    with pytest.raises(SpecError, match="Is a directory") as caught:
+        read_and_resolve(Options(spec_path=tmp_path))
+    assert caught.value.problems[0].fix == f"give the run's own spec: {tmp_path / 'spec.yaml'}"
+
+
 def test_a_folder_stands_for_its_specs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "b.yaml").write_text(GOOD, encoding="utf-8")
     (tmp_path / "a.yml").write_text(BAD, encoding="utf-8")
