@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peft.tuners.lora import dora
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -97,6 +98,21 @@ class PackedLinear(torch.nn.Linear):
         return _FrozenProduct.apply(value, self.weight, self.bias, True)  # type: ignore[no-untyped-call,no-any-return]
 
 
+@contextmanager
+def unpacked_weights() -> Iterator[None]:
+    """Inside, DoRA finds the weight of a layer that stands for a quantised one in memory of its own, as unpacking gives it."""
+    unpack = dora.dequantize_module_weight
+
+    def copy_packed(module: torch.nn.Module) -> torch.Tensor:
+        return module.weight.clone() if isinstance(module, PackedLinear) else unpack(module)
+
+    dora.dequantize_module_weight = copy_packed
+    try:
+        yield
+    finally:
+        dora.dequantize_module_weight = unpack
+
+
 class ShardedLinear(torch.nn.Linear):
     """Stands for a frozen layer of ZeRO stage 3."""
 
@@ -116,6 +132,7 @@ def trace(config: PretrainedConfig, spec: Spec, row: TracedRow, *, with_code: bo
         model = _model(config, spec, row, with_code=with_code)
     with ExitStack() as entered:
         entered.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        entered.enter_context(unpacked_weights())
         if not row.on_cpu:
             entered.enter_context(accelerator_operators())
         model = _without_memory(model)

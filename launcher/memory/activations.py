@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from ftcore.spec.recomputation import recomputed_layers
 from ftcore.spec.resolved import ResolvedSpec
-from launcher.memory.activation_layers import FLOAT32, Compute, LayerBytes, layer_bytes, norm_bytes
+from launcher.memory.activation_compute import FLOAT32, Compute
+from launcher.memory.activation_dora import dora_moment
+from launcher.memory.activation_gradients import layer_gradients
+from launcher.memory.activation_layers import LayerBytes, layer_bytes, mask_numbers, norm_bytes
 from launcher.memory.activation_row import Row, largest_row
 from launcher.memory.items import Item
 from launcher.memory.shape import ModelShape
@@ -33,8 +36,10 @@ class Activations:
     """Of one layer's input, which a layer that is recomputed holds."""
     outside: int
     """Held outside of the layers: rotary tables, the last norm, the head's input."""
-    weight_copies: int
-    """16-bit copies of fp32 weights under bf16_autocast, held until the backward pass has used them."""
+    head_copy: int
+    """The head's matrix in 16 bits under bf16_autocast, held until the backward pass has used it."""
+    cached_copies: int
+    """Such copies of recomputed layers' trained matrices, which autocast keeps to the end of the forward pass."""
     logits: int
     loss_block: int
     """Beside the logits while the loss is computed."""
@@ -45,12 +50,19 @@ class Activations:
     shared_gradient: int
     """Of a trained matrix that is head and embedding: autograd holds what the head gives until the embedding's share is there."""
     layer_gradients: int
-    """Gradients of a layer's own activations while it is passed."""
+    """Gradients of a layer's own activations, or of them and its largest matrix, while it is passed."""
+    dora: int
+    """While the norm of a matrix with an adapter is taken, in the forward pass of DoRA."""
 
     @property
     def kept(self) -> int:
         """Bytes of the layers that are not recomputed."""
         return sum(layer.total for number, layer in enumerate(self.layers) if number not in self.recomputed)
+
+    @property
+    def weight_copies(self) -> int:
+        """Bytes of 16-bit copies of fp32 weights under bf16_autocast, held until the backward pass has used them."""
+        return self.head_copy + sum(layer.copies for number, layer in enumerate(self.layers) if number not in self.recomputed)
 
     @property
     def inputs(self) -> int:
@@ -64,12 +76,12 @@ class Activations:
 
     def held_below(self, layer: int) -> int:
         """Bytes still held when the backward pass reaches `layer`: everything of this layer and those before it."""
-        kept = sum(self.layers[number].total for number in range(layer + 1) if number not in self.recomputed)
+        kept = sum(self.layers[number].total + self.layers[number].copies for number in range(layer + 1) if number not in self.recomputed)
         return kept + sum(number <= layer for number in self.recomputed) * self.input_bytes
 
     def live(self, layer: int) -> int:
         """Bytes that recomputing `layer` brings back."""
-        return self.layers[layer].total - self.layers[layer].shared_input
+        return self.layers[layer].total + self.layers[layer].copies - self.layers[layer].shared_input
 
 
 def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None = None) -> Activations:
@@ -83,19 +95,21 @@ def count_activations(resolved: ResolvedSpec, shape: ModelShape, row: Row | None
     block = min(BLOCK_BYTES[row.on_cpu], row.supervised * shape.vocab * FLOAT32)
     # An fp32 copy, its logarithms, and those of the block before.
     blocks = (1 if product == FLOAT32 else 2) + (row.supervised * shape.vocab * FLOAT32 > block)
-    width = max(shape.intermediate, shape.experts_per_token * shape.expert_intermediate)
+    layers = tuple(layer_bytes(shape, row, compute, layer) for layer in range(shape.layers))
     return Activations(
-        layers=tuple(layer_bytes(shape, row, compute, layer) for layer in range(shape.layers)),
+        layers=layers,
         recomputed=recomputed,
         input_bytes=compute.b * shape.hidden * row.tokens,
-        outside=_outside(shape, compute, row),
-        weight_copies=_weight_copies(shape, compute),
+        outside=_outside(shape, compute, row, holds_mask=bool(recomputed)),
+        head_copy=2 * shape.vocab * shape.hidden if compute.autocast else 0,
+        cached_copies=sum(layers[number].copies for number in recomputed) if compute.full else 0,
         logits=logits,
         loss_block=blocks * block,
         picked_back=logits if row.padded else 0,
         head_gradients=gradient,
         shared_gradient=compute.b * shape.hidden * shape.vocab if compute.full and shape.tied else 0,
-        layer_gradients=2 * product * (width + shape.hidden) * row.tokens,
+        layer_gradients=layer_gradients(shape, compute, row.tokens),
+        dora=dora_moment(shape, compute, row.tokens),
     )
 
 
@@ -122,14 +136,17 @@ def backward_extra(found: Activations) -> tuple[int, str]:
     """Bytes by which the worst moment from the loss on to the last layer's gradient exceeds what the forward pass left, and which moment that is."""
     start = found.held + found.logits
     moments = [
-        (found.loss_block, "the loss, a block of positions at a time"),
+        (found.loss_block + found.cached_copies, "the loss, a block of positions at a time"),
         (found.picked_back, "the logits' gradient, on its way back to the padded rows"),
         (found.head_gradients, "gradients of the head and of its input"),
     ]
     for layer in {*found.recomputed, len(found.layers) - 1}:
         is_again = layer in found.recomputed
-        now = found.held_below(layer) + (found.live(layer) if is_again else 0) + found.weight_copies + found.shared_gradient + found.layer_gradients
-        moments.append((now - start, f"layer {layer} computed again" if is_again else f"layer {layer} passed backwards"))
+        now = found.held_below(layer) + (found.live(layer) if is_again else 0)
+        what = f"layer {layer} computed again" if is_again else f"layer {layer} passed backwards"
+        moments.append((now + found.shared_gradient + found.layer_gradients - start, what))
+        if found.dora:
+            moments.append((now + found.dora - start, f"norms of layer {layer}'s matrices with their adapters"))
     return max(moments, key=lambda each: each[0])
 
 
@@ -137,18 +154,13 @@ def _largest(found: Activations) -> int:
     return max(layer.total for layer in found.layers)
 
 
-def _outside(shape: ModelShape, compute: Compute, row: Row) -> int:
+def _outside(shape: ModelShape, compute: Compute, row: Row, *, holds_mask: bool) -> int:
     tables = 0.0 if shape.family == "gpt2" else 2 * shape.head_dim * ROTATED.get(shape.family, 1.0) * compute.b
     if shape.family.startswith("gemma3") and shape.layers >= 6:
         # One pair for layers that see all, each sixth, and one for layers that see a window.
         tables *= 2
     dropout = shape.hidden * (compute.b if row.on_cpu else 1) if shape.family == "gpt2" and compute.full else 0
     head = (2 if compute.autocast else compute.b) * shape.hidden * row.supervised if compute.full or compute.stage == 3 else 0
-    return round(row.tokens * (tables + norm_bytes(shape, compute, shape.hidden) + dropout) + head)
-
-
-def _weight_copies(shape: ModelShape, compute: Compute) -> int:
-    if not compute.autocast:
-        return 0
-    head = shape.vocab * shape.hidden
-    return 2 * (head + sum(tensor.total for tensor in shape.tensors if tensor.kind in ("attention", "mlp", "router", "expert")))
+    # A layer that is computed again is given the mask of true and false as it was.
+    mask = mask_numbers(shape, row, 0) if row.padded and holds_mask else 0
+    return mask + round(row.tokens * (tables + norm_bytes(shape, compute, shape.hidden) + dropout) + head)

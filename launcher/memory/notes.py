@@ -28,6 +28,8 @@ def plan_notes(plan: Plan) -> Iterator[str]:
             f"{spec.method.type} saves gradients and optimizer state, hardly any activations ({kept / 2**30:.2f} GiB here): gradients flow through the frozen "
             "layers too; batch.micro_batch_tokens and train.gradient_checkpointing make them smaller"
         )
+    if spec.method.type == "qlora" and spec.method.use_dora and spec.method.lora_dropout:
+        yield "DoRA with dropout saves each adapted matrix unpacked for the backward pass, as large as without quantisation; method.lora_dropout: 0 spares that"
     if spec.method.type == "qlora" and spec.zero.stage == 3:
         yield "every rank loads and quantises the whole base before stage 3 shards it: the peak of loading is that of one accelerator alone"
     if spec.method.type == "qlora" and plan.shape.experts:

@@ -101,6 +101,10 @@ class ModelShape:
     """Whether attention and MLP of a layer read the same normed input (NeoX, Phi)."""
     context: int = 0
     """Longest sequence that the model was made for; 0: not known."""
+    window: int = 0
+    """Tokens that the layers in `windowed` see."""
+    windowed: tuple[int, ...] = ()
+    """Numbers of the decoder layers whose attention sees a window only."""
     tensors: tuple[Tensor, ...]
     """Every parameter; a tied head is not among them."""
 

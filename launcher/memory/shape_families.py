@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from launcher.memory.shape import ModelShape
 from launcher.memory.shape_config import Config
 from launcher.memory.shape_layers import Attention, embedding, experts, head, in_layers, mlp, norm
+from launcher.memory.shape_windows import windowed_layers
 
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
@@ -142,6 +143,7 @@ def shape_like_llama(config: Config, family: str) -> ModelShape:
     mixture = _mixture(config, recipe, len(every), intermediate)
     dense = tuple(layer for layer in every if layer not in mixture.layers)
     tied = config.flag("tie_word_embeddings", recipe.tied)
+    window, windowed = windowed_layers(config, family, every)
     layer_norms = [tensor for name in recipe.norms for tensor in norm(f"model.layers.{{}}.{name}", hidden, recipe.norm)]
     return ModelShape(
         family=family,
@@ -161,6 +163,8 @@ def shape_like_llama(config: Config, family: str) -> ModelShape:
         norm=recipe.norm,
         parallel=recipe.parallel,
         context=config.size("max_position_embeddings", default=0, least=0),
+        window=window,
+        windowed=windowed,
         tensors=(
             embedding("model.embed_tokens", vocab, hidden),
             *in_layers(attention.tensors(), every),

@@ -57,7 +57,8 @@ def test_every_family_as_autograd_saves_it(family: str) -> None:
         cases = [(MethodSection(), (96, 160)), (MethodSection(type="lora", r=8), (TOKENS,))]
         # PEFT refuses dropout on parameters that are no layers: experts, and routers.
         cases += [] if family in ("mixtral", "qwen3_moe") else [(dropped, (96, 160))]
-        # With dropout only where numbers have two bytes.
+        # With dropout, and with magnitudes (DoRA), only where numbers have two bytes.
+        cases += [] if shape.experts else [(MethodSection(type="lora", r=8, use_dora=True), (TOKENS,))]
         for method, segments in cases[:2] if precision == "fp32" else cases:
             found = saved_bytes(small_model(family, dtype), method, precision, segments)
             counted = predicted(resolved_of(method=method, precision=precision), shape, segments)
@@ -119,6 +120,32 @@ def test_the_largest_row_fills_the_budget_with_the_longest_samples() -> None:
     assert padded.segments == (1024,) * 3 and padded.tokens == 3072
     short = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, data=dataclasses.replace(resolved.spec.data, max_length=8192)))
     assert largest_row(short).segments == (4000,)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "phi", "gpt2"])
+def test_under_autocast_each_matrix_saves_a_copy_of_its_input(family: str) -> None:
+    """J07: a real forward pass on the host; fp32 weights are copied in 16 bits, and so is the input of each of query, key and value."""
+    shape = read_shape(small_model(family, torch.float32).config.to_dict())
+    for method, segments in ((MethodSection(), (TOKENS,)), (MethodSection(type="lora", r=8), (96, 160)), (MethodSection(type="lora", r=8), (TOKENS,))):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = saved_bytes(small_model(family, torch.float32), method, "bf16_autocast", segments)
+        counted = predicted(resolved_of(method=method, precision="bf16_autocast"), shape, segments)
+        assert counted == pytest.approx(found, rel=TOLERANCE), method.type
+
+
+def test_layers_that_see_a_window() -> None:
+    """By config.json, and where it is silent by what transformers' classes make of it."""
+    assert read_shape(LLAMA3).windowed == ()
+    mistral = {**LLAMA3, "model_type": "mistral"}
+    assert (read_shape(mistral).window, len(read_shape(mistral).windowed)) == (4096, 64)
+    assert read_shape({**mistral, "sliding_window": None}).windowed == ()
+    qwen = {**LLAMA3, "model_type": "qwen2", "sliding_window": 512, "max_window_layers": 60}
+    assert read_shape(qwen).windowed == ()
+    assert read_shape({**qwen, "use_sliding_window": True}).windowed == (60, 61, 62, 63)
+    gemma = {**LLAMA3, "model_type": "gemma3_text", "num_hidden_layers": 7, "head_dim": 128}
+    assert read_shape(gemma).windowed == (0, 1, 2, 3, 4, 6)
+    assert read_shape({**gemma, "layer_types": ["full_attention", "sliding_attention"]}).windowed == (1,)
+    assert read_shape({**LLAMA3, "sliding_window": 512}).windowed == ()
 
 
 def test_bf16_autocast_copies_the_weights() -> None:

@@ -27,7 +27,9 @@ from tests.unit.test_activations import resolved_of
 
 SIZES = {"vocab_size": 4096, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 3, "num_attention_heads": 4}
 LLAMA: dict[str, Any] = {"model_type": "llama", **SIZES, "num_key_value_heads": 2}
+QWEN3: dict[str, Any] = {"model_type": "qwen3", **SIZES, "num_key_value_heads": 2, "head_dim": 64}
 LORA, QLORA = MethodSection(type="lora", r=8), MethodSection(type="qlora", r=8)
+DORA = replace(LORA, use_dora=True)
 
 
 def with_model(resolved: ResolvedSpec, path: Path, *, stage: int = 2) -> ResolvedSpec:
@@ -35,9 +37,12 @@ def with_model(resolved: ResolvedSpec, path: Path, *, stage: int = 2) -> Resolve
     return replace(resolved, spec=replace(spec, model=replace(spec.model, model_name_or_path=str(path)), zero=replace(spec.zero, stage=stage)))
 
 
-def both(config: dict[str, Any], resolved: ResolvedSpec, segments: tuple[int, ...], *, on_cpu: bool = False) -> tuple[dict[str, Any], Any]:
+def both(
+    config: dict[str, Any], resolved: ResolvedSpec, segments: tuple[int, ...], *, on_cpu: bool = False, supervised: int = 64
+) -> tuple[dict[str, Any], Any]:
     """The trace, and what the formulas say."""
-    sizes: dict[str, Any] = {"segments": segments, "supervised": 64, "padded": False, "on_cpu": on_cpu}
+    padded = resolved.spec.batch.layout == "padded"
+    sizes: dict[str, Any] = {"segments": segments, "supervised": supervised, "padded": padded, "on_cpu": on_cpu}
     return trace(AutoConfig.for_model(**config), resolved.spec, TracedRow(**sizes)), count_activations(resolved, read_shape(config), Row(**sizes))
 
 
@@ -47,7 +52,7 @@ def both(config: dict[str, Any], resolved: ResolvedSpec, segments: tuple[int, ..
         (LLAMA, resolved_of(), 2),
         (LLAMA, resolved_of(method=replace(LORA, lora_dropout=0.1)), 2),
         (LLAMA, resolved_of(method=QLORA, checkpointing="full", precision="fp32"), 2),
-        ({"model_type": "qwen3", **SIZES, "num_key_value_heads": 2, "head_dim": 64}, resolved_of(method=LORA), 3),
+        (QWEN3, resolved_of(method=LORA), 3),
         ({"model_type": "gemma3_text", **SIZES, "num_key_value_heads": 2, "head_dim": 32}, resolved_of(method=LORA), 2),
         ({"model_type": "mixtral", **SIZES, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, resolved_of(), 2),
     ],
@@ -58,6 +63,63 @@ def test_a_known_family_saves_what_the_formulas_say(config: dict[str, Any], reso
     found, counted = both(config, with_model(resolved, Path("made"), stage=stage), (100, 156))
     assert found["saved"] == pytest.approx(counted.held, rel=0.02)
     assert found["logits"] == counted.logits
+
+
+@pytest.mark.parametrize(
+    ("config", "resolved", "segments"),
+    [
+        (LLAMA, resolved_of(method=DORA), (100, 156)),
+        (LLAMA, resolved_of(method=replace(DORA, lora_dropout=0.1), precision="bf16_autocast"), (256,)),
+        (LLAMA, resolved_of(method=replace(QLORA, use_dora=True), checkpointing="full"), (256,)),
+        (LLAMA, resolved_of(method=replace(QLORA, use_dora=True, lora_dropout=0.1)), (256,)),
+        (LLAMA, resolved_of(precision="bf16_autocast"), (256,)),
+        (LLAMA, resolved_of(precision="bf16_autocast", checkpointing="full"), (256,)),
+        (QWEN3, resolved_of(precision="bf16_autocast", method=LORA), (100, 156)),
+        (LLAMA, resolved_of(layout="padded"), (100, 156)),
+        (LLAMA, resolved_of(layout="padded", precision="fp32", checkpointing="full", method=LORA), (128, 128)),
+        (QWEN3, resolved_of(method=replace(LORA, target_modules=("q_proj",))), (256,)),
+        (LLAMA, resolved_of(method=replace(LORA, target_modules=("up_proj", "down_proj"))), (256,)),
+        (LLAMA, resolved_of(method=replace(LORA, target_modules=("gate_proj",))), (256,)),
+        ({**LLAMA, "model_type": "mistral", "sliding_window": 64}, resolved_of(), (156, 60, 40)),
+        ({"model_type": "gpt2", "vocab_size": 60000, "n_embd": 128, "n_layer": 3, "n_head": 4}, resolved_of(method=LORA), (100, 156)),
+    ],
+    ids=[
+        *(
+            "dora",
+            "dora-dropout-autocast",
+            "dora-qlora-recomputed",
+            "dora-qlora-dropout",
+            "autocast",
+            "autocast-recomputed",
+            "qwen3-autocast-lora",
+            "padded",
+            "padded-recomputed",
+        ),
+        *("partial-queries", "partial-mlp", "partial-gate", "window", "gpt2"),
+    ],
+)
+def test_what_is_saved_and_the_highest_point(config: dict[str, Any], resolved: ResolvedSpec, segments: tuple[int, ...]) -> None:
+    """J07: within 2 %; autocast, DoRA, padding, adapters in a part of the matrices, windows."""
+    found, counted = both(config, resolved, segments)
+    assert counted.held == pytest.approx(found["saved"], rel=0.02)
+    assert counted.held + counted.logits + backward_extra(counted)[0] == pytest.approx(found["saved"] + found["logits"] + found["backward"], rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore:The following (rank|alpha)_pattern keys:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("family", "method"), [("mixtral", MethodSection()), ("mixtral", LORA), ("qwen3_moe", MethodSection()), ("qwen3_moe", LORA), ("llama", MethodSection())]
+)
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_a_few_tokens_in_a_large_layer(family: str, method: MethodSection, checkpointing: str) -> None:
+    """The gradient of the layer's largest matrices, those of all experts in one, is the highest point."""
+    sizes = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    experts = {
+        "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
+        "qwen3_moe": {"head_dim": 64, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512},
+    }
+    config = {"model_type": family, **sizes, **experts.get(family, {})}
+    found, counted = both(config, resolved_of(method=method, checkpointing=checkpointing), (64,), supervised=16)
+    assert counted.held + counted.logits + backward_extra(counted)[0] == pytest.approx(found["saved"] + found["logits"] + found["backward"], rel=0.02)
 
 
 def test_the_loss_needs_no_second_tensor_as_large_as_the_logits() -> None:
