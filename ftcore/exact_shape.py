@@ -88,4 +88,3 @@ def _kind(name: str, parameter: torch.nn.Parameter, module: torch.nn.Module, *, 
     if held == "other":
         return "other", held
     return ("attention" if ATTENTION.search(name) else "mlp"), held
-

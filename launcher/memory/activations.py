@@ -140,6 +140,9 @@ def backward_extra(found: Activations) -> tuple[int, str]:
         (found.picked_back, "the logits' gradient, on its way back to the padded rows"),
         (found.head_gradients, "gradients of the head and of its input"),
     ]
+    if found.shared_gradient:
+        # Autograd adds the two up in a third tensor.
+        moments.append((3 * found.shared_gradient - start, "gradients of the matrix that is head and embedding"))
     for layer in {*found.recomputed, len(found.layers) - 1}:
         is_again = layer in found.recomputed
         now = found.held_below(layer) + (found.live(layer) if is_again else 0)

@@ -129,6 +129,16 @@ def test_the_loss_needs_no_second_tensor_as_large_as_the_logits() -> None:
     assert found["backward"] == pytest.approx(backward_extra(counted)[0], rel=0.05)
 
 
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_a_matrix_that_is_head_and_embedding(checkpointing: str) -> None:
+    """At the end both of its gradients are alive, and their sum: so it is with real tensors too."""
+    found, counted = both({**LLAMA, "vocab_size": 65536, "tie_word_embeddings": True}, resolved_of(checkpointing=checkpointing), (100, 156))
+    matrix = 2 * 65536 * 128
+    assert found["saved"] + found["logits"] + found["backward"] == pytest.approx(3 * matrix, rel=0.02)
+    extra, moment = backward_extra(counted)
+    assert counted.held + counted.logits + extra == 3 * matrix and moment == "gradients of the matrix that is head and embedding"
+
+
 @pytest.mark.parametrize("family", ["stablelm", "cohere", "bloom", "opt"])
 def test_a_family_that_the_formulas_do_not_know(family: str) -> None:
     config = AutoConfig.for_model(family, **SIZES, **({"num_key_value_heads": 4} if family == "stablelm" else {}))
