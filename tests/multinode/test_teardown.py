@@ -118,7 +118,7 @@ def test_a_host_that_hangs_while_it_imports(launcher: Launcher, tmp_path: Path) 
 def test_a_host_where_memory_runs_out(launcher: Launcher, cluster: Cluster) -> None:
     cluster.restart_sshd("node2", "-v", "3000000")
     try:
-        done = launcher.start("run", *LONG, "batch.micro_batch_tokens=1000000", samples=1000, hosts=launcher.hostfile()).ended()
+        done = launcher.start("run", *LONG, "batch.micro_batch_tokens=1000000", "--force", samples=1000, hosts=launcher.hostfile()).ended()
     finally:
         cluster.restart_sshd("node2")
     assert done.status == 6
