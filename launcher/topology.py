@@ -7,8 +7,6 @@ import itertools
 import os
 import re
 import shutil
-import socket
-import subprocess
 from pathlib import Path
 
 from ftcore.spec.errors import ClusterError, Problem
@@ -43,6 +41,9 @@ def _installed_gpus(dev: Path = Path("/dev")) -> int:
     files = sum(1 for entry in dev.iterdir() if re.fullmatch(r"nvidia[0-9]+", entry.name))
     if files or shutil.which("nvidia-smi") is None:
         return files
+    # Not at the top of the file, as socket below: `ftlaunch validate` needs neither on most machines.
+    import subprocess
+
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -54,7 +55,7 @@ def is_local(host: Host) -> bool:
     """Whether the host is this machine, reached as the user who is running now. Asks no name server."""
     if host.user and host.user != getpass.getuser():
         return False
-    name, own = host.name.lower(), socket.gethostname().lower()
+    name, own = host.name.lower(), os.uname().nodename.lower()
     if name in {"localhost", "localhost.localdomain", own}:
         return True
     if "." not in name or "." not in own:
@@ -64,6 +65,8 @@ def is_local(host: Host) -> bool:
 
 def _is_own_address(address: str) -> bool:
     """Whether an IP address is one of this machine's: only those can be bound. A name is not an address."""
+    import socket
+
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, address)
