@@ -18,7 +18,12 @@ FP16 = {"enabled": True, "auto_cast": False, "loss_scale": 0, "initial_scale_pow
 
 
 def render_ds_config(resolved: ResolvedSpec) -> str:
-    """The text of RUN/ds_config.json: complete, no "auto".
+    """The text of RUN/ds_config.json."""
+    return json.dumps(build_ds_config(resolved), indent=2, ensure_ascii=False) + "\n"
+
+
+def build_ds_config(resolved: ResolvedSpec) -> dict[str, Any]:
+    """What DeepSpeed gets: complete, no "auto".
 
     Later parts win: the preset, what the spec decides, and zero.overrides, which validation has kept off the spec's own keys.
     What has no effect in the run's stage is left out: a run that goes on in another stage keeps its spec.
@@ -30,7 +35,7 @@ def render_ds_config(resolved: ResolvedSpec) -> str:
     merge_deeply(config, spec.zero.overrides)
     zero = config["zero_optimization"]
     config["zero_optimization"] = {key: value for key, value in zero.items() if spec.zero.stage in stages_of(key)}
-    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    return config
 
 
 def preset_name(zero: ZeroSection) -> str:

@@ -91,16 +91,21 @@ def is_class(name: str) -> bool:
     package, *modules, last = name.split(".")
     if not all(part.isidentifier() for part in (package, *modules, last)):
         return False
+    for folder in package_folders(package) or ():
+        for file in (folder.joinpath(*modules).with_suffix(".py") if modules else folder / "__init__.py", folder.joinpath(*modules, "__init__.py")):
+            if file.is_file() and re.search(rf"^class {last}\b", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+                return True
+    return False
+
+
+def package_folders(package: str) -> list[Path] | None:
+    """Where the files of an installed package lie, found without importing it; none for a module that is no folder. None when it is not installed."""
     try:
         spec = importlib.util.find_spec(package)
     except ValueError:
         # A module that was not imported from a file, such as __main__.
         spec = None
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for file in (Path(folder, *modules).with_suffix(".py") if modules else Path(folder, "__init__.py"), Path(folder, *modules, "__init__.py")):
-            if file.is_file() and re.search(rf"^class {last}\b", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
-                return True
-    return False
+    return None if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
 def check_nvme(path: str) -> Problem | None:
@@ -128,13 +133,9 @@ def _check_package(name: str) -> Problem | None:
     if match is None or ".." in PurePosixPath(match[2]).parts or match[2].startswith("/"):
         return Problem(what=f"'{name}' does not name a file in a package", fix="write `package:NAME/FILE`, with NAME as in `import NAME`")
     package, file = match.groups()
-    try:
-        spec = importlib.util.find_spec(package)
-    except ValueError:
-        spec = None
-    if spec is None:
+    folders = package_folders(package)
+    if folders is None:
         return Problem(what=f"the Python package {package} is not installed", fix=f"pip install --no-deps {package.replace('_', '-')}")
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if not any((folder / file).is_file() for folder in folders):
         return Problem(what=f"the Python package {package} has no file {file}", fix=f"look in {folders[0]}" if folders else "name a package that is a folder")
     return None

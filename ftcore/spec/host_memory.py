@@ -16,6 +16,11 @@ def available_bytes() -> int | None:
     return table_bytes(Path("/proc/meminfo"), "MemAvailable")
 
 
+def room_bytes() -> int | None:
+    """What processes here can still take: free memory of the host, or the control group's limit where that is lower; None when neither is known."""
+    return min((size for size in (available_bytes(), cgroup_limit()) if size is not None), default=None)
+
+
 def table_bytes(path: Path, key: str) -> int | None:
     """The size that a file of /proc gives for `key`; None where it can't be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):

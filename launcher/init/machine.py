@@ -11,6 +11,7 @@ from typing import Any
 
 from ftcore.spec.errors import ClusterError
 from launcher.hostfile import read_hostfile
+from launcher.memory.config_file import hub_cache
 from launcher.preflight.accelerators import accelerator_facts
 
 JOB_HOSTFILE = Path("/job/hostfile")
@@ -94,10 +95,8 @@ def _is_model(folder: Path) -> bool:
 
 def _cached() -> list[str]:
     """Hub ids whose newest snapshot has a config.json and weights."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
     names = []
-    for repository in sorted(hub.glob("models--*")):
+    for repository in sorted(hub_cache().glob("models--*")):
         snapshots = list(repository.glob("snapshots/*/config.json"))
         if any(list(config.parent.glob("*.safetensors")) or list(config.parent.glob("*.bin")) for config in snapshots):
             names.append(repository.name.removeprefix("models--").replace("--", "/"))

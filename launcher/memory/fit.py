@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ftcore.spec.errors import DoesNotFitError, Problem
 from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.accelerators import GIB
 from launcher.memory.capacity import Capacity
 from launcher.memory.items import PHASES, Item, Ledger, held_in
 
-GIB = 2**30
 HOST_WARNING = 0.9
 """Share of a host's memory from which on a run is warned of: the kernel's caches and other processes need some too."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from launcher.memory.accelerators import GIB
 from launcher.memory.cost_text import device_hours, duration, forecast_facts
-from launcher.memory.fit import GIB, gib
+from launcher.memory.fit import gib
 from launcher.memory.pilot import WARM_UP, PilotResult, measured_items
 
 PILOT_VERSION = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from launcher.memory.accelerators import GIB
 from launcher.memory.cost_text import render_forecast
-from launcher.memory.fit import GIB, gib
+from launcher.memory.fit import gib
 from launcher.memory.items import GROUPS, PHASES, Item
 from launcher.memory.notes import plan_notes
 from launcher.memory.plan import Plan

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from ftcore.spec.host_memory import available_bytes, cgroup_limit
+from ftcore.spec.host_memory import room_bytes
 from launcher.memory.accelerators import Accelerator, by_model
 from launcher.topology import local_accelerators
 
@@ -59,10 +59,9 @@ def host_accelerator(cpu_info: Path = _CPU_INFO) -> Accelerator:
     flags = set(re.findall(r"\w+", (re.search(r"^flags\s*:(.*)$", text, re.MULTILINE) or [""])[0]))
     gain = next((gain for flag, gain in BF16_GAIN if flag in flags), 1.0)
     fp32 = cores * 1e6 * sum(speeds) / len(speeds) * FLOPS_A_CYCLE
-    bounds = [size for size in (available_bytes(), cgroup_limit()) if size is not None]
     return Accelerator(
         name="cpu",
-        memory_bytes=min(bounds, default=0),
+        memory_bytes=room_bytes() or 0,
         bf16_flops=fp32 * gain,
         fp16_flops=fp32,
         fp32_flops=fp32,

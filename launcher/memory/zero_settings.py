@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from ftcore.spec.resolved import ResolvedSpec
-from launcher.ds_config import render_ds_config
+from launcher.ds_config import build_ds_config
 
 FLOAT_BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "bfp16": 2, "fp16": 2, "float16": 2, "half": 2}
 DEFAULTS = {
@@ -80,7 +79,7 @@ class ZeroSettings:
 
 def zero_settings(resolved: ResolvedSpec) -> ZeroSettings:
     """The settings of a run, read from the ds_config.json that it would be launched with."""
-    config = json.loads(render_ds_config(resolved))
+    config = build_ds_config(resolved)
     zero = config["zero_optimization"]
     is_half = any(config.get(name, {}).get("enabled") is True for name in ("bf16", "fp16"))
     compute = 2 if is_half else 4

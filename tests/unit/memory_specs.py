@@ -18,18 +18,10 @@ from ftcore.spec.sections import (
     ZeroSection,
 )
 from launcher.memory.shape import ModelShape, Tensor, read_shape
+from launcher.rules.precision import DTYPES
+from tests.unit.published_models import REAL
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "bf16_autocast": "float32"}
-LLAMA_8B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "tie_word_embeddings": False,
-}
+LLAMA_8B: dict[str, Any] = REAL["Llama-3-8B"][1]
 
 
 def resolved_of(
