@@ -15,6 +15,7 @@ from typing import Any
 
 from ftcore.spec.document import Document, KeyPath, describe, dotted
 from ftcore.spec.errors import Problem
+from ftcore.spec.sections import TrainSection, ZeroSection
 from launcher.ds_json.keys import keys_of_spec
 from launcher.ds_json.training import Statement, batch_statement, optimizer_statements, precision_statement, schedule_statements
 from launcher.ds_json.walk import OFFLOADS, ZERO, Remark, Sorted, check_types, modernise, value_at, walk, without_notes
@@ -26,7 +27,7 @@ CONFIG: KeyPath = ("zero", "config")
 OVERRIDES: KeyPath = ("zero", "overrides")
 RIVALS = {"batch.global_batch_size": "batch.tokens_per_update", "schedule.warmup_steps": "schedule.warmup_ratio"}
 """Key of the spec -> another key that decides the same thing."""
-STAGE, PRECISION = 2, "bf16"
+STAGE, PRECISION = ZeroSection().stage, TrainSection().precision
 """What a spec that says nothing has."""
 SIGNS = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping", "fp16", "bf16")
 """Keys at the top that DeepSpeed's files have, and specs don't; two of them tell one."""
