@@ -118,10 +118,10 @@ def _base_rows(card: Card) -> list[tuple[str, object]]:
 
 
 def _data(card: Card) -> str:
-    sets = {"train": (card.resolved.spec.data.train.path, card.prepared.train)}
-    held_out = card.resolved.spec.data.held_out
-    sets |= {name: (held_out[name].path, prepared) for name, prepared in card.prepared.eval.items()}
-    lines = [f"| {name} | {_cell(path)} | {_counts(prepared)} |" for name, (path, prepared) in sets.items()]
+    data = card.resolved.spec.data
+    sets = [(name, data.training[name].path, prepared) for name, prepared in card.prepared.train.items()]
+    sets += [(name, data.held_out[name].path, prepared) for name, prepared in card.prepared.eval.items()]
+    lines = [f"| {name} | {_cell(path)} | {_counts(prepared)} |" for name, path, prepared in sets]
     head = "| set | file | rows | rows used | tokens | supervised tokens | fingerprint |\n|---|---|---:|---:|---:|---:|---|"
     return "\n".join(["## Data\n", head, *lines])
 

@@ -17,7 +17,7 @@ from ftcore.spec.errors import DataError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.spec.schedule_lengths import schedule_problems
-from ftcore.spec.sections import DataSection, DataSet
+from ftcore.spec.sections import DataSection
 
 
 def main(run_dir: RunDir) -> None:
@@ -31,7 +31,7 @@ def main(run_dir: RunDir) -> None:
     resolved = load_resolved(run_dir.resolved)
     prepared = prepare(resolved)
     write_atomic(run_dir.prepared, prepared.to_json())
-    train = SampleSet.open(prepared.train.arrow)
+    train = SampleSet.open(next(iter(prepared.train.values())).arrow)
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
     plan = make_plan(resolved, train, evaluation, prepared)
     misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)
@@ -52,7 +52,10 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
     check_base(resolved.spec, model, cache_dir)
     sets: dict[str, PreparedSet] = {}
     problems: list[Problem] = []
-    for key, dataset in data_sets(data).items():
+    streamed = {train_key(data, name) for name in data.training} if data.streaming else set()
+    for key, dataset in data.all_sets.items():
+        if key in streamed:
+            continue
         try:
             sets[key] = prepare_set(key, dataset, data, model, cache_dir)
             check_fits(key, sets[key], model)
@@ -61,14 +64,21 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
             problems.extend(problem for problem in error.problems if problem not in problems)
     if problems:
         raise DataError(problems)
-    train, *held_out = sets.values()
-    return Prepared(train=train, eval=dict(zip(data.held_out, held_out, strict=True)), model=model)
+    return Prepared(
+        train={name: sets[train_key(data, name)] for name in data.training if not data.streaming},
+        eval={name: sets[eval_key(data, name)] for name in data.held_out},
+        model=model,
+    )
 
 
-def data_sets(data: DataSection) -> dict[str, DataSet]:
-    """Every set by the key that names it in a spec: data.train, data.eval, data.eval_sets.NAME."""
-    held_out = {("data.eval" if dataset is data.eval else f"data.eval_sets.{name}"): dataset for name, dataset in data.held_out.items()}
-    return {"data.train": data.train, **held_out}
+def train_key(data: DataSection, name: str) -> str:
+    """Where a spec names the set that `data.training` calls `name`."""
+    return "data.train" if data.training[name] is data.train else f"data.train_sets.{name}"
+
+
+def eval_key(data: DataSection, name: str) -> str:
+    """Where a spec names the set that `data.held_out` calls `name`."""
+    return "data.eval" if data.held_out[name] is data.eval else f"data.eval_sets.{name}"
 
 
 def check_fits(where: str, prepared: PreparedSet, model: ModelSource) -> None:

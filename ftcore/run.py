@@ -69,7 +69,7 @@ def main(run_dir: RunDir) -> None:
 
 def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job:
     """Opens the prepared data and works out the run's updates."""
-    train = SampleSet.open(prepared.train.arrow)
+    train = SampleSet.open(next(iter(prepared.train.values())).arrow)
     return Job(
         spec=resolved.spec,
         run_dir=run_dir,

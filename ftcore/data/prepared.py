@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ftcore.spec.stored import read_stored, stored_text
 
-PREPARED_VERSION = 2
+PREPARED_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class ModelSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSet:
-    """One data set: `samples` + the values of `dropped` = `rows`, and tokens read = `tokens` + `dropped_tokens`."""
+    """One data set: tokens read = `tokens` - `repeated_tokens` + `dropped_tokens`; without splits `samples` + the values of `dropped` = `rows`."""
 
     arrow: str
     """Absolute path for `SampleSet.open`."""
@@ -43,18 +44,40 @@ class PreparedSet:
     dropped: dict[str, int] = field(default_factory=dict)
     """Rows not kept, by reason: `overlong`, `no_supervised_tokens`."""
     dropped_tokens: int = 0
-    """Tokens of the rows not kept, and those cut off by truncate_right."""
+    """Tokens of the rows not kept, and those cut off."""
     truncated: int = 0
     """Rows kept that were cut to data.max_length."""
     fingerprint: str = ""
     """sha256 over the samples: equal fingerprints mean equal ids, spans and order."""
+    format: str = ""
+    """What the rows were read as: messages, alpaca, ...; what `auto` found."""
+    files: tuple[str, ...] = ()
+    """The files that were read, as they are shown, in the order of their rows."""
+    bad_rows: int = 0
+    """Rows that break a rule and were left out by data.on_bad_row: drop; in `dropped` too, as bad_row."""
+    split: int = 0
+    """Rows that were split into several samples."""
+    lost_ends: int = 0
+    """Rows kept whose last answer was cut before its end."""
+    repeated_tokens: int = 0
+    """Tokens of heads (system message, tools) that stand in more than one sample of a row that was split."""
+    duplicates: int = 0
+    """Samples that are equal to an earlier one."""
+    outcomes: str = ""
+    """Absolute path of a JSONL file with one line for every row that was dropped, bad, cut or split: row, file, line, outcome, reason, tokens."""
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens of all rows that could be read."""
+        return self.tokens - self.repeated_tokens + self.dropped_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Everything that `ftcore.prepare` hands on."""
 
-    train: PreparedSet
+    train: dict[str, PreparedSet]
+    """The sets of `data.training` by name; empty where data.streaming reads them during the training."""
     eval: dict[str, PreparedSet]
     """The sets of `data.held_out` by name; empty: no evaluation."""
     model: ModelSource
@@ -67,4 +90,10 @@ class Prepared:
 
 def load_prepared(path: Path) -> Prepared:
     """Reads RUN/prepared.json. Raises CheckpointError when it is missing, damaged or of another version."""
-    return read_stored(Prepared, path, version=PREPARED_VERSION, name="a prepared run", fix="run the preparation again: ftlaunch --resume RUN")
+    fix = "run the preparation again: ftlaunch --resume RUN"
+    return read_stored(Prepared, path, version=PREPARED_VERSION, name="a prepared run", fix=fix, renew=_renew)
+
+
+def _renew(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 knew one set to train on."""
+    return {**data, "train": {"train": data["train"]}, "version": PREPARED_VERSION} if data.get("version") == 2 else data

@@ -83,7 +83,9 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _data(prepared: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    sets = {"train": prepared.get("train"), **(prepared.get("eval") or {})}
+    train = prepared.get("train") or {}
+    # Older runs had one set to train on.
+    sets = {**({"train": train} if "arrow" in train else train), **(prepared.get("eval") or {})}
     for name, facts in sets.items():
         if isinstance(facts, dict):
             yield from ((f"{name}.{key}", facts[key]) for key in _COUNTS if key in facts)

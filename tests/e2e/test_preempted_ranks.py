@@ -39,7 +39,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("prepared")
     samples = write_uneven_samples(folder / "samples.arrow")
     held = PreparedSet(arrow=str(folder / "samples.arrow"), samples=len(samples), fingerprint=samples.fingerprint, **asdict(samples.counts))
-    return Prepared(train=held, eval={}, model=save_small_llama(folder / "model"))
+    return Prepared(train={"train": held}, eval={}, model=save_small_llama(folder / "model"))
 
 
 def make_run_folder(folder: Path, prepared: Prepared, *, updates: int = LONG, stage: int = 2, world_size: int = 2) -> Path:
@@ -197,4 +197,4 @@ def test_a_preparation_leaves_nothing_half_made(tmp_path: Path) -> None:
     again = start_process(argv, folder / "log", {})
     assert again.ended() == 0, again.log.read_text()[-3000:]
     again.close()
-    assert len(SampleSet.open(json.loads(RunDir(folder).prepared.read_text())["train"]["arrow"])) == 8_000
+    assert len(SampleSet.open(json.loads(RunDir(folder).prepared.read_text())["train"]["train"]["arrow"])) == 8_000

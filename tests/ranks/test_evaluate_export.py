@@ -107,7 +107,7 @@ def export_and_score(rank: int, world_size: int, folder: str, to: str, form: str
 def write_prepared(folder: Path, source: ModelSource, samples: str) -> None:
     counts = SampleSet.open(samples).counts
     train = PreparedSet(arrow=samples, samples=counts.rows, rows=counts.rows, tokens=counts.tokens, supervised_tokens=counts.supervised_tokens)
-    (folder / "prepared.json").write_text(Prepared(train=train, eval={}, model=source).to_json())
+    (folder / "prepared.json").write_text(Prepared(train={"train": train}, eval={}, model=source).to_json())
 
 
 @pytest.fixture(scope="module")

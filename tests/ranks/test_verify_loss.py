@@ -63,7 +63,7 @@ def test_splits_agree_and_another_order_is_named(pool: RankPool, small: tuple[Mo
     paths = VerificationDir(tmp_path / "check")
     paths.path.mkdir()
     paths.request.write_text(request.to_json())
-    prepared = Prepared(train=PreparedSet(arrow=arrow, samples=41, rows=41, tokens=1, supervised_tokens=1), eval={}, model=source)
+    prepared = Prepared(train={"train": PreparedSet(arrow=arrow, samples=41, rows=41, tokens=1, supervised_tokens=1)}, eval={}, model=source)
     for split in splits:
         make_run(paths.run(split.name).path, lora_spec(split.zero_stage, budget=split.micro_batch_tokens), split.world_size)
     make_run(paths.run("other-order").path, with_section(lora_spec(0), "train", seed=4), 1)
@@ -99,7 +99,7 @@ def test_another_number_of_ranks_is_refused(pool: RankPool, small: tuple[ModelSo
     request = VerificationRequest(updates=UPDATES, precision="fp32", optimizer="adamw", splits=(make_split("w2-zero1", 2, 1),), legs=(leg,))
     paths.request.write_text(request.to_json())
     paths.preparation.path.mkdir()
-    prepared = Prepared(train=PreparedSet(arrow=arrow, samples=41, rows=41, tokens=1, supervised_tokens=1), eval={}, model=source)
+    prepared = Prepared(train={"train": PreparedSet(arrow=arrow, samples=41, rows=41, tokens=1, supervised_tokens=1)}, eval={}, model=source)
     paths.preparation.prepared.write_text(prepared.to_json())
     [said] = pool.run(refusal, 1, str(tmp_path), logs=tmp_path / "logs")
     assert "1 ranks were started, the check says 2" in said

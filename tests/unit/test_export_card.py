@@ -18,13 +18,13 @@ from ftcore.export_loading import loading_code
 from ftcore.export_verify import Fidelity
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.sections import AdapterSection, BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection
+from ftcore.spec.sections import AdapterSection, BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainingSet, TrainSection
 
 BASE = ModelSource(path="/models/base", revision="abc123", digest="d1gest", name="owner/base", trust_remote_code=False)
 SPEC = Spec(
     model=ModelSection(model_name_or_path="owner/base", dtype="bfloat16"),
     method=MethodSection(type="lora", use_dora=True),
-    data=DataSection(train=DataSet(path="train|1.jsonl"), eval=DataSet(path="eval.jsonl")),
+    data=DataSection(train=TrainingSet(path="train|1.jsonl"), eval=DataSet(path="eval.jsonl")),
     batch=BatchSection(tokens_per_update=1000),
     train=TrainSection(max_steps=3),
 )
@@ -65,7 +65,7 @@ def make_card(folder: Path, method: MethodSection = SPEC.method, **changes: Any)
     values: dict[str, Any] = {
         "run_dir": RunDir(folder),
         "resolved": ResolvedSpec(spec=replace(SPEC, method=method), hosts=(Host(name="localhost", slots=2),), sources={}, cache_dir="c"),
-        "prepared": Prepared(train=counted, eval={"eval": counted}, model=BASE),
+        "prepared": Prepared(train={"train": counted}, eval={"eval": counted}, model=BASE),
         "found": Found(checkpoint, manifest),
         "form": "adapter",
         "adapters": (),

@@ -23,7 +23,18 @@ from ftcore.source import resolve_model_source
 from ftcore.spec.errors import CheckpointError, DataError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir, write_atomic
-from ftcore.spec.sections import AdapterSection, BatchSection, DataSection, DataSet, MethodSection, ModelSection, ScheduleSection, Spec, TrainSection
+from ftcore.spec.sections import (
+    AdapterSection,
+    BatchSection,
+    DataSection,
+    DataSet,
+    MethodSection,
+    ModelSection,
+    ScheduleSection,
+    Spec,
+    TrainingSet,
+    TrainSection,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = REPOSITORY / "tests" / "cases" / "data"
@@ -35,7 +46,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resolved(cache: Path, train: str, evaluation: str | None, *, max_length: int = 512) -> ResolvedSpec:
-    data = DataSection(train=DataSet(path=train), eval=None if evaluation is None else DataSet(path=evaluation), max_length=max_length)
+    data = DataSection(train=TrainingSet(path=train), eval=None if evaluation is None else DataSet(path=evaluation), max_length=max_length)
     spec = Spec(
         model=ModelSection(model_name_or_path="builtin:tiny-llama", dtype="float32"),
         data=data,
@@ -69,11 +80,11 @@ def test_prepare_process(cache: Path, tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     prepared = load_prepared(run_dir.prepared)
     assert prepared.to_json() == run_dir.prepared.read_text()
-    assert (prepared.train.rows, prepared.train.samples) == (2000, 2000)
+    assert (prepared.train["train"].rows, prepared.train["train"].samples) == (2000, 2000)
     assert {name: held_out.samples for name, held_out in prepared.eval.items()} == {"eval": 100}
     assert prepared.model.name == "builtin:tiny-llama"
-    train = SampleSet.open(prepared.train.arrow)
-    assert (len(train), train.fingerprint) == (2000, prepared.train.fingerprint)
+    train = SampleSet.open(prepared.train["train"].arrow)
+    assert (len(train), train.fingerprint) == (2000, prepared.train["train"].fingerprint)
     assert json.loads(run_dir.plan_json.read_text())["total_updates"] == 3
     assert "2,000" in run_dir.plan_txt.read_text()
     progress = [event for event in events if event["event"] == "progress"]
@@ -103,7 +114,7 @@ def test_samples_that_the_model_can_not_take(cache: Path, tmp_path: Path) -> Non
     prepared = prepare(resolved(cache, str(CASES / "bom.jsonl"), None))
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 20, "vocab_size": 100}))
     with pytest.raises(DataError) as caught:
-        check_fits("train", prepared.train, replace(prepared.model, path=str(tmp_path)))
+        check_fits("train", prepared.train["train"], replace(prepared.model, path=str(tmp_path)))
     positions, vocabulary = caught.value.problems
     assert "the model has 20 positions" in positions.what
     assert "the model's vocab_size is 100" in vocabulary.what
