@@ -9,18 +9,19 @@ import torch
 
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, SampleSet, write_samples
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import (
     BatchSection,
     DataSection,
-    DataSet,
     LoggingSection,
     ModelSection,
     OptimizerSection,
     ScheduleSection,
     Spec,
+    TrainingSet,
     TrainSection,
     ZeroSection,
 )
@@ -65,7 +66,7 @@ def make_spec(*, stage: int, coalesce: bool, samples: int, budget: int, updates:
     """fp32 AdamW with clipping; a log every LOG_EVERY updates."""
     return Spec(
         model=ModelSection(model_name_or_path="made", dtype="float32"),
-        data=DataSection(train=DataSet(path="made")),
+        data=DataSection(train=TrainingSet(path="made")),
         batch=BatchSection(global_batch_size=samples, micro_batch_tokens=budget),
         optimizer=OptimizerSection(learning_rate=1e-4),
         schedule=ScheduleSection(lr_scheduler_type="constant"),
@@ -90,7 +91,7 @@ def open_job(run: Path, spec: Spec, model: Path, samples: Path) -> Job:
         run_dir=RunDir(run),
         train=train,
         held_out={},
-        sequence=UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train),
+        sequence=UpdateSequence(SampleMix({"train": train}), batch=spec.batch, train=spec.train),
         attention_share=1 / (12 * WIDTH),
         base=ModelSource(path=str(model), revision="main", digest="made", name="made", trust_remote_code=False),
     )

@@ -10,11 +10,11 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import (
     BatchSection,
     DataSection,
-    DataSet,
     MethodSection,
     ModelSection,
     OptimizerSection,
     Spec,
+    TrainingSet,
     TrainSection,
     ZeroSection,
 )
@@ -94,7 +94,7 @@ class Case:
         coalesce = derived_coalescing(zero, method) if self.coalesce is None else self.coalesce
         spec = Spec(
             model=ModelSection(model_name_or_path=str(folder / self.model), dtype=DTYPES[self.precision]),
-            data=DataSection(train=DataSet(path="made"), max_length=max(self.segments)),
+            data=DataSection(train=TrainingSet(path="made"), max_length=max(self.segments)),
             method=method,
             batch=BatchSection(global_batch_size=self.ranks * self.micro_steps * len(self.segments), micro_batch_tokens=self.tokens),
             optimizer=OptimizerSection(type="adamw", learning_rate=1e-4),

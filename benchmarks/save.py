@@ -24,7 +24,7 @@ from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint.saver import Saver
 from ftcore.data.prepared import ModelSource
 from ftcore.engine import Engine, join_process_group
-from ftcore.spec.sections import CheckpointSection, DataSection, DataSet, ModelSection, Spec, ZeroSection
+from ftcore.spec.sections import CheckpointSection, DataSection, ModelSection, Spec, TrainingSet, ZeroSection
 
 WIDTH, LAYERS = 2048, 18
 """Some 75 million parameters."""
@@ -69,7 +69,7 @@ def run_rank(rank: int, folder: Path, rounds: int) -> None:
     engine = _engine(folder, ranks)
     spec = Spec(
         model=ModelSection(model_name_or_path="layers"),
-        data=DataSection(train=DataSet(path="none")),
+        data=DataSection(train=TrainingSet(path="none")),
         zero=ZeroSection(stage=2),
         checkpoint=CheckpointSection(save_total_limit=1),
     )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection, ZeroSection
+from ftcore.spec.sections import BatchSection, DataSection, MethodSection, ModelSection, Spec, TrainingSet, TrainSection, ZeroSection
 from launcher.memory import roofline, work
 from launcher.memory.accelerators import find_accelerator
 from launcher.memory.lengths import DataLengths
@@ -132,7 +132,7 @@ def predicted(row: Row) -> tuple[float, UpdateTime]:
     samples = row.samples * row.micro_steps * row.gpus
     spec = Spec(
         model=ModelSection(model_name_or_path="x", dtype="bfloat16"),
-        data=DataSection(train=DataSet(path="x"), max_length=row.length),
+        data=DataSection(train=TrainingSet(path="x"), max_length=row.length),
         method=MethodSection(type=row.method),
         batch=BatchSection(global_batch_size=samples, micro_batch_tokens=row.samples * row.length),
         train=TrainSection(max_steps=10, precision="bf16", gradient_checkpointing="full" if row.recompute else "none"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
+import itertools
 import os
 import re
 from pathlib import Path, PurePosixPath
 
+from ftcore.spec.data_paths import SUFFIXES, file_kind, path_kind
 from ftcore.spec.errors import Problem
-from ftcore.spec.names import nearest
+from ftcore.spec.names import CHAT_TEMPLATES, nearest
 
 BUILTIN_MODELS = ("builtin:tiny-llama",)
 BUILTIN_DATA = ("builtin:extraction/train", "builtin:extraction/eval")
+MOST_NAMES = 5000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@=#-]{0,250}")
 _PACKAGE = re.compile(r"package:([A-Za-z_]\w*)/(.+)")
@@ -30,8 +34,13 @@ def absolute_model(name: str) -> str:
 
 
 def absolute_data(path: str) -> str:
-    """`path` made absolute unless it is a `builtin:` reference."""
-    return path if path.startswith("builtin:") else absolute(path)
+    """`path`, or its pattern, made absolute; hub ids and `builtin:` references unchanged."""
+    return absolute(path) if path_kind(path) in ("local", "glob") else path
+
+
+def absolute_template(name: str) -> str:
+    """A template's file made absolute; the name of one that ships with ftlaunch unchanged."""
+    return absolute(name) if name and name not in CHAT_TEMPLATES else name
 
 
 def check_model(name: str) -> Problem | None:
@@ -62,17 +71,40 @@ def check_revision(revision: str) -> Problem | None:
 
 
 def check_data(path: str) -> Problem | None:
-    """Why `path` can't be a data file, or None."""
-    if path.startswith("builtin:"):
+    """Why `path` can't be a data set, or None. A hub id is judged by its shape only."""
+    kind = path_kind(path)
+    if kind == "builtin":
         return None if path in BUILTIN_DATA else Problem(what=f"there is no {path}", fix=f"there are {' and '.join(BUILTIN_DATA)}")
     full = absolute(path)
+    if kind == "glob":
+        found = next(glob.iglob(full, recursive=True), None)
+        return None if found else Problem(what=f"no file fits {full}", fix="relative patterns start at the current folder; ** goes through folders")
+    if kind == "hub":
+        return None
     if os.path.isdir(full):
-        return Problem(what=f"{full} is a folder", fix="name one JSONL or JSON file in it")
+        return _check_data_folder(full)
     if not os.path.exists(full):
-        return Problem(what=f"no such file: {full}", fix="relative paths start at the current folder")
+        return Problem(what=f"no such file: {full}", fix="relative paths start at the current folder; a hub id looks like `owner/name`")
     if not os.path.isfile(full):
         return Problem(what=f"{full} is no regular file but a pipe, a socket or a device", fix="write the rows to a file: they are read more than once")
     return None
+
+
+def _check_data_folder(folder: str) -> Problem | None:
+    """A folder has to hold a file of a kind that is read, also further down; the first few thousand names are looked at."""
+    names = (name for _, _, files in os.walk(folder) for name in files)
+    if any(file_kind(name) for name in itertools.islice(names, MOST_NAMES)):
+        return None
+    return Problem(what=f"{folder} holds no data file", fix=f"name a folder with files that end in {', '.join(SUFFIXES)}")
+
+
+def check_template(name: str) -> Problem | None:
+    """Why `name` can't be a chat template, or None."""
+    if name in CHAT_TEMPLATES or os.path.isfile(absolute(name)):
+        return None
+    if os.sep in name or name.endswith((".jinja", ".jinja2", ".j2", ".txt")):
+        return Problem(what=f"no such file: {absolute(name)}", fix="relative paths start at the current folder")
+    return Problem(what=f"there is no template {name}", fix=f"{nearest(name, list(CHAT_TEMPLATES))}, or give a .jinja file")
 
 
 def check_adapter(path: str) -> Problem | None:

@@ -6,19 +6,19 @@ import dataclasses
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ftcore.spec.document import dotted, leaves
 from ftcore.spec.errors import ClusterError, Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, MethodSection, Spec, TrainSection, ZeroSection
+from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, Spec, TrainingSet, TrainSection, ZeroSection
 from launcher.ds_config import render_ds_config
 from launcher.ds_json.alone import ds_json_problem, run_file_problem
 from launcher.ds_json.importing import Imported, import_ds_json, in_json_words
 from launcher.ds_json.rules import check_groups, inexact_warnings
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
-from launcher.references import absolute, absolute_data, absolute_model
+from launcher.references import absolute, absolute_data, absolute_model, absolute_template
 from launcher.rules.precision import DTYPES
 from launcher.spec_source import Draft, Options, read_draft
 from launcher.spec_warnings import spec_warnings
@@ -27,6 +27,7 @@ from launcher.validate import build_spec, find_problems
 
 __all__ = ["Options", "Resolution", "check_spec", "read_and_resolve"]
 
+SomeSet = TypeVar("SomeSet", DataSet, TrainingSet)
 GLOBAL_BATCH_SIZE = 16
 """Samples in an update when the spec gives neither size."""
 NUM_TRAIN_EPOCHS = 1.0
@@ -140,9 +141,18 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
 
 
 def _absolute_files(data: DataSection) -> DataSection:
-    evaluation = data.eval and replace(data.eval, path=absolute_data(data.eval.path))
-    sets = {name: replace(data_set, path=absolute_data(data_set.path)) for name, data_set in data.eval_sets.items()}
-    return replace(data, train=replace(data.train, path=absolute_data(data.train.path)), eval=evaluation, eval_sets=sets)
+    return replace(
+        data,
+        train=data.train and _absolute_set(data.train),
+        train_sets={name: _absolute_set(each) for name, each in data.train_sets.items()},
+        eval=data.eval and _absolute_set(data.eval),
+        eval_sets={name: _absolute_set(each) for name, each in data.eval_sets.items()},
+        chat_template=absolute_template(data.chat_template),
+    )
+
+
+def _absolute_set(data_set: SomeSet) -> SomeSet:
+    return replace(data_set, path=absolute_data(data_set.path))
 
 
 def _zero(given: Spec) -> ZeroSection:

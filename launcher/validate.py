@@ -13,7 +13,7 @@ from ftcore.spec.resolved import build
 from ftcore.spec.sections import Spec
 from launcher.ds_json.overrides import check_overrides
 from launcher.ds_json.rules import check_group
-from launcher.references import check_adapter, check_data, check_model, check_nvme, check_revision
+from launcher.references import check_adapter, check_data, check_model, check_nvme, check_revision, check_template
 from launcher.rules.every import RULES
 from launcher.rules.profiling import check_ranks
 from launcher.schema_check import SPEC_SCHEMA, Found, Schema, check_schema, load_schema
@@ -52,8 +52,9 @@ def partial_spec(data: dict[str, Any], wrong: list[KeyPath]) -> Spec:
     for path in wrong:
         _prune(data, path)
     data.setdefault("model", {}).setdefault("model_name_or_path", "")
-    data.setdefault("data", {}).setdefault("train", {}).setdefault("path", "")
-    for data_set in (data["data"].get("eval"), *(data["data"].get("eval_sets") or {}).values()):
+    sets = data.setdefault("data", {})
+    named = (data_set for name in ("train_sets", "eval_sets") for data_set in (sets.get(name) or {}).values())
+    for data_set in (sets.get("train"), sets.get("eval"), *named):
         if data_set is not None:
             data_set.setdefault("path", "")
     for group in data.get("optimizer", {}).get("parameter_groups", ()):
@@ -109,9 +110,8 @@ def _references(spec: Spec) -> Iterator[Found]:
     checks = [
         (("model", "model_name_or_path"), spec.model.model_name_or_path, check_model),
         (("model", "revision"), spec.model.revision, check_revision),
-        (("data", "train", "path"), spec.data.train.path, check_data),
-        (("data", "eval", "path"), spec.data.eval.path if spec.data.eval else "", check_data),
-        *((("data", "eval_sets", name, "path"), data_set.path, check_data) for name, data_set in spec.data.eval_sets.items()),
+        *(((*key.split(".", 2), "path"), data_set.path, check_data) for key, data_set in spec.data.all_sets.items()),
+        (("data", "chat_template"), spec.data.chat_template, check_template),
         (("method", "adapter_name_or_path"), spec.method.adapter_name_or_path, check_adapter),
         (("zero", "nvme_path"), spec.zero.nvme_path, check_nvme),
     ]

@@ -1,4 +1,4 @@
-"""Sections of a spec: the base model, what of it is trained, on which data, and in which portions. `None`s mean what they mean in ftcore.spec.sections."""
+"""Sections of a spec: the base model, what of it is trained, and in which portions. `None`s mean what they mean in ftcore.spec.sections."""
 
 from __future__ import annotations
 
@@ -67,38 +67,6 @@ class MethodSection:
     """Type the 4-bit layers compute in (qlora): bfloat16, float16 or float32; None: that of train.precision."""
     storage_dtype: str = "uint8"
     """Type the packed 4-bit weights are stored as (qlora): uint8, bfloat16, float16 or float32."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet:
-    """One file of rows."""
-
-    path: str
-    """A JSONL or JSON file, or `builtin:extraction/train` and `builtin:extraction/eval`."""
-    format: str = "messages"
-    """messages or prompt_completion."""
-    columns: dict[str, str] = field(default_factory=dict)
-    """Field of the format (messages, tools; or prompt, completion, weight, tools) -> the file's own name for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSection:
-    """What is trained on and evaluated on."""
-
-    train: DataSet
-    eval: DataSet | None = None
-    """Held-out rows; None: only those of eval_sets, if any."""
-    eval_sets: dict[str, DataSet] = field(default_factory=dict)
-    """More held-out sets by name (target, hard, regression, ...), each with a loss of its own."""
-    max_length: int = 1024
-    """Longest sample in tokens."""
-    overlong: str = "drop"
-    """What happens to a longer one: error, drop or truncate_right."""
-
-    @property
-    def held_out(self) -> dict[str, DataSet]:
-        """Every set to evaluate on by name; that of `eval` comes first and is called eval."""
-        return ({"eval": self.eval} if self.eval is not None else {}) | self.eval_sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,20 @@ SECTIONS: dict[str, type] = {
     "hardware": sections.HardwareSection,
 }
 
-COLUMNS = {"messages": ("messages", "tools"), "prompt_completion": ("prompt", "completion", "weight", "tools")}
+COLUMNS = {
+    "messages": ("messages", "tools"),
+    "sharegpt": ("conversations", "system", "tools"),
+    "alpaca": ("instruction", "input", "output", "system", "history", "weight"),
+    "prompt_completion": ("prompt", "completion", "weight", "tools"),
+    "text": ("text",),
+    "tokenized": ("input_ids", "labels"),
+}
 """Data format -> its fields, which data.*.columns may rename."""
+ROLES = ("system", "user", "assistant", "tool", "function_call")
+"""What data.*.roles may say that a file's own role is."""
+
+CHAT_TEMPLATES = ("chatml", "llama3", "qwen2.5", "qwen3", "mistral", "gemma", "phi3")
+"""Templates that ship with ftlaunch, which data.chat_template may name."""
 
 SHORTHANDS = {
     "model": "model_name_or_path",
@@ -52,17 +64,17 @@ REPEATED = (GROUPS, ADAPTERS)
 def known_keys() -> dict[str, list[str]]:
     """Section (`data.train`, `data.eval` and a group of parameters too) -> its keys in order."""
     keys = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in SECTIONS.items()}
-    data_set = [field.name for field in dataclasses.fields(sections.DataSet)]
+    data_set, training_set = ([field.name for field in dataclasses.fields(kind)] for kind in (sections.DataSet, sections.TrainingSet))
     group = [field.name for field in dataclasses.fields(sections.ParameterGroup)]
     adapter = [field.name for field in dataclasses.fields(sections.AdapterSection)]
     scheduler = [field.name for field in dataclasses.fields(cluster.SchedulerSection)]
-    return {**keys, "data.train": data_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter, SCHEDULER: scheduler}
+    return {**keys, "data.train": training_set, "data.eval": data_set, GROUPS: group, ADAPTERS: adapter, SCHEDULER: scheduler}
 
 
 def advise(section: str, key: str) -> str:
     """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name."""
     known = known_keys()
-    for nested, meant in (("data.eval_sets.", "data.eval"), (f"{GROUPS}.", GROUPS), (f"{ADAPTERS}.", ADAPTERS)):
+    for nested, meant in (("data.train_sets.", "data.train"), ("data.eval_sets.", "data.eval"), (f"{GROUPS}.", GROUPS), (f"{ADAPTERS}.", ADAPTERS)):
         if section.startswith(nested):
             section = meant
     if section and section not in known:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ftcore.spec.cluster import ClusterSection
-from ftcore.spec.model_sections import AdapterSection, BatchSection, DataSection, DataSet, MethodSection, ModelSection
+from ftcore.spec.data_sections import DataSection, DataSet, TrainingSet
+from ftcore.spec.model_sections import AdapterSection, BatchSection, MethodSection, ModelSection
 from ftcore.spec.run_sections import CheckpointSection, EvaluationSection, HardwareSection, LoggingSection, ProfilingSection
 from ftcore.spec.training_sections import OptimizerSection, ParameterGroup, ScheduleSection, TrainSection, ZeroSection
 
@@ -31,6 +32,7 @@ __all__ = [
     "ScheduleSection",
     "Spec",
     "TrainSection",
+    "TrainingSet",
     "ZeroSection",
 ]
 

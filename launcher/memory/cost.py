@@ -73,7 +73,7 @@ def run_data(resolved: ResolvedSpec) -> RunData:
     """The lengths of the spec's sets, as far as they are known (see `launcher.memory.lengths`)."""
     data = resolved.spec.data
     evaluated = sum(data_lengths(resolved, held_out).tokens for held_out in data.held_out.values())
-    return RunData(train=data_lengths(resolved, data.train), evaluated_tokens=evaluated)
+    return RunData(train=data_lengths(resolved, next(iter(data.training.values()))), evaluated_tokens=evaluated)
 
 
 def time_and_cost(resolved: ResolvedSpec, shape: ModelShape, ledger: Ledger, accelerator: Accelerator, data: RunData | None = None) -> Forecast:

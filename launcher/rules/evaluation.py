@@ -7,20 +7,14 @@ import re
 from ftcore.spec.errors import Problem
 from ftcore.spec.names import nearest
 from ftcore.spec.sections import Spec
+from launcher.rules.data import check_set_name
 from launcher.rules.rule import Findings, Rule
 from launcher.spec_source import Draft
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 def _set_names(spec: Spec, draft: Draft) -> Findings:
     for name in spec.data.eval_sets:
-        where = f"data.eval_sets.{name}"
-        if not _NAME.fullmatch(name):
-            fix = "use letters, digits, _ and -, at most 64 and no - at its beginning: it names files"
-            yield Problem(what=f"'{name}' is no name of a set", where=where, fix=fix)
-        if name == "eval" and spec.data.eval is not None:
-            yield Problem(what="the set of data.eval is called eval", where=where, fix="choose another name, or remove data.eval")
+        yield from check_set_name("data.eval_sets", name, alone="eval", taken=spec.data.eval is not None)
 
 
 def _keys_without_sets(spec: Spec, draft: Draft) -> Findings:

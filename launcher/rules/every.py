@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from ftcore.spec.errors import Problem, SpecError
-from ftcore.spec.names import COLUMNS, nearest
 from ftcore.spec.schedule_lengths import STABLE, schedule_problems
-from ftcore.spec.sections import DataSet, ScheduleSection, Spec
+from ftcore.spec.sections import ScheduleSection, Spec
 from launcher.combinations.rules import COMBINATION_RULES
 from launcher.ds_json.rules import ZERO_KEY_RULES
 from launcher.rules.cluster import CLUSTER_RULES
+from launcher.rules.data import DATA_RULES
 from launcher.rules.evaluation import EVALUATION_RULES
 from launcher.rules.method import METHOD_RULES
 from launcher.rules.precision import PRECISION_RULES
@@ -105,21 +105,6 @@ def _one_cluster(spec: Spec, draft: Draft) -> Findings:
         yield Problem(what=what, where="cluster.slots", fix="write the slots into the hostfile, or remove cluster.hosts")
 
 
-def _columns(spec: Spec, draft: Draft) -> Findings:
-    sets: dict[str, DataSet | None] = {"data.train": spec.data.train, "data.eval": spec.data.eval}
-    sets |= {f"data.eval_sets.{name}": data_set for name, data_set in spec.data.eval_sets.items()}
-    for name, data_set in sets.items():
-        if data_set is None:
-            continue
-        fields = COLUMNS[data_set.format]
-        for field in data_set.columns:
-            if field not in fields:
-                what = f"format {data_set.format} has no field `{field}`"
-                yield Problem(what=what, where=f"{name}.columns.{field}", fix=nearest(field, list(fields)))
-        if data_set.path.startswith("builtin:") and (data_set.columns or data_set.format != "messages"):
-            yield Problem(what=f"{data_set.path} has messages, under that name", where=f"{name}.path", fix="remove format and columns")
-
-
 def _accelerator(spec: Spec, draft: Draft) -> Findings:
     if spec.hardware.accelerator:
         from launcher.memory.accelerators import find_accelerator
@@ -138,8 +123,8 @@ RULES = (
     Rule(("optimizer.type",), _optimizer_keys),
     Rule((*(f"schedule.{field.name}" for field in dataclasses.fields(ScheduleSection)), "train.max_steps"), _course),
     Rule(("cluster.hosts", "cluster.slots"), _one_cluster),
-    Rule(("data.train", "data.eval", "data.eval_sets"), _columns),
     Rule(("hardware.accelerator",), _accelerator),
+    *DATA_RULES,
     *COMBINATION_RULES,
     *ZERO_KEY_RULES,
     *METHOD_RULES,

@@ -9,13 +9,13 @@ from ftcore.spec.sections import (
     BatchSection,
     CheckpointSection,
     DataSection,
-    DataSet,
     LoggingSection,
     MethodSection,
     ModelSection,
     OptimizerSection,
     ScheduleSection,
     Spec,
+    TrainingSet,
     TrainSection,
     ZeroSection,
 )
@@ -36,7 +36,7 @@ def make_spec(
     return Spec(
         model=ModelSection(model_name_or_path="small", dtype={"fp32": "float32", "bf16": "bfloat16"}[precision]),
         method=MethodSection(type=method, r=4, lora_alpha=8, lora_dropout=0.1 if method == "lora" else 0.0),
-        data=DataSection(train=DataSet(path="samples"), max_length=40),
+        data=DataSection(train=TrainingSet(path="samples"), max_length=40),
         batch=BatchSection(global_batch_size=8, micro_batch_tokens=budget),
         optimizer=optimizer or OptimizerSection(type="adamw", learning_rate=3e-3, weight_decay=0.1, max_grad_norm=1.0),
         schedule=ScheduleSection(lr_scheduler_type="cosine", warmup_steps=3),

@@ -10,7 +10,7 @@ from pathlib import Path
 from ftcore.spec.errors import FtError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.sections import DataSection, DataSet, ModelSection, Spec
+from ftcore.spec.sections import DataSection, ModelSection, Spec, TrainingSet
 from launcher.backends.base import Launch
 from launcher.backends.hosts import run_launch
 from launcher.cli import print_error
@@ -23,7 +23,7 @@ from tests.unit.live_processes import ROOT
 
 def resolved_for(slots: int = 2, host: str = "localhost") -> ResolvedSpec:
     """A resolved spec of one host."""
-    spec = Spec(model=ModelSection(model_name_or_path="builtin:tiny-llama"), data=DataSection(train=DataSet(path="/d.jsonl")))
+    spec = Spec(model=ModelSection(model_name_or_path="builtin:tiny-llama"), data=DataSection(train=TrainingSet(path="/d.jsonl")))
     return ResolvedSpec(spec=spec, hosts=(Host(name=host, slots=slots),), sources={}, cache_dir="/tmp")
 
 

@@ -9,11 +9,11 @@ from ftcore.spec.sections import (
     BatchSection,
     CheckpointSection,
     DataSection,
-    DataSet,
     MethodSection,
     ModelSection,
     OptimizerSection,
     Spec,
+    TrainingSet,
     TrainSection,
     ZeroSection,
 )
@@ -38,7 +38,7 @@ def resolved_of(
     """A resolved spec on `hosts` hosts of ranks / hosts slots each."""
     spec = Spec(
         model=ModelSection(model_name_or_path="a-model", dtype=DTYPES[precision]),
-        data=DataSection(train=DataSet(path="rows.jsonl")),
+        data=DataSection(train=TrainingSet(path="rows.jsonl")),
         method=method or MethodSection(),
         batch=BatchSection(global_batch_size=16, micro_batch_tokens=micro_batch_tokens),
         optimizer=optimizer or OptimizerSection(),

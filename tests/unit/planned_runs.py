@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection, ZeroSection
+from ftcore.spec.sections import BatchSection, DataSection, MethodSection, ModelSection, Spec, TrainingSet, TrainSection, ZeroSection
 from launcher.memory.shape import ModelShape, read_shape
 from launcher.resolve import derived_coalescing
 
@@ -36,7 +36,7 @@ def run(
     """A run in bf16 on hosts of `ranks` slots, of samples that nothing is known of."""
     spec = Spec(
         model=ModelSection(model_name_or_path="owner/model", dtype="bfloat16"),
-        data=DataSection(train=DataSet(path="/nowhere/train.jsonl"), max_length=length),
+        data=DataSection(train=TrainingSet(path="/nowhere/train.jsonl"), max_length=length),
         method=MethodSection(type=method),
         batch=BatchSection(global_batch_size=samples, micro_batch_tokens=budget),
         train=TrainSection(max_steps=100, precision="bf16"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ftcore.spec.resolved import Host, ResolvedSpec
-from ftcore.spec.sections import BatchSection, DataSection, DataSet, MethodSection, ModelSection, Spec, TrainSection
+from ftcore.spec.sections import BatchSection, DataSection, MethodSection, ModelSection, Spec, TrainingSet, TrainSection
 from launcher.memory.activation_row import Row, largest_row
 from launcher.memory.activations import activation_items, backward_extra, count_activations
 from launcher.memory.shape import ModelShape, read_shape
@@ -33,7 +33,7 @@ def resolved_of(
 ) -> ResolvedSpec:
     spec = Spec(
         model=ModelSection(model_name_or_path="made", dtype="bfloat16"),
-        data=DataSection(train=DataSet(path="made"), max_length=1024),
+        data=DataSection(train=TrainingSet(path="made"), max_length=1024),
         method=method or MethodSection(),
         batch=BatchSection(global_batch_size=8, micro_batch_tokens=tokens, layout=layout),
         train=TrainSection(max_steps=1, precision=precision, gradient_checkpointing=checkpointing),

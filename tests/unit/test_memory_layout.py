@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ftcore.model.adapters import attach_adapters
 from ftcore.model.groups import freeze_matching
-from ftcore.spec.sections import AdapterSection, DataSection, DataSet, MethodSection, ModelSection, OptimizerSection, ParameterGroup, Spec, TrainSection
+from ftcore.spec.sections import AdapterSection, DataSection, MethodSection, ModelSection, OptimizerSection, ParameterGroup, Spec, TrainingSet, TrainSection
 from launcher.memory.layout import Layout, model_layout, quantised_bytes
 from launcher.memory.shape import read_shape
 from tests.unit.published_models import REAL
@@ -39,7 +39,7 @@ METHODS: list[dict[str, Any]] = [
 def spec_of(method: MethodSection, *groups: ParameterGroup, dtype: str = "float32", precision: str = "fp32") -> Spec:
     return Spec(
         model=ModelSection(model_name_or_path="a-model", dtype=dtype),
-        data=DataSection(train=DataSet(path="rows.jsonl")),
+        data=DataSection(train=TrainingSet(path="rows.jsonl")),
         method=method,
         optimizer=OptimizerSection(parameter_groups=groups),
         train=TrainSection(precision=precision),

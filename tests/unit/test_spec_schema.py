@@ -206,7 +206,7 @@ def test_aliases_point_at_keys() -> None:
             assert name not in full
     for section, key in SHORTHANDS.items():
         assert f"{section}.{key}" in full
-    assert set(COLUMNS) == set(SCHEMA["properties"]["data"]["properties"]["train"]["properties"]["format"]["enum"])
+    assert {*COLUMNS, "auto"} == set(SCHEMA["properties"]["data"]["properties"]["train"]["properties"]["format"]["enum"])
 
 
 def test_nearest_lists_the_choices_when_none_is_near() -> None:
