@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ftcore.batch.window import UpdateSequence
-from ftcore.data.cache import Counts, SampleSet, write_samples
+from ftcore.data.cache import Counts, write_samples
 from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.spec.resolved import Host, ResolvedSpec
@@ -85,13 +85,13 @@ def write_run(run: Path, spec: Spec, world_size: int) -> None:
 
 def open_job(run: Path, spec: Spec, model: Path, samples: Path) -> Job:
     """What the loop needs."""
-    train = SampleSet.open(samples)
+    train = SampleMix.open({"train": samples})
     return Job(
         spec=spec,
         run_dir=RunDir(run),
         train=train,
         held_out={},
-        sequence=UpdateSequence(SampleMix({"train": train}), batch=spec.batch, train=spec.train),
+        sequence=UpdateSequence(train, batch=spec.batch, train=spec.train),
         attention_share=1 / (12 * WIDTH),
         base=ModelSource(path=str(model), revision="main", digest="made", name="made", trust_remote_code=False),
     )

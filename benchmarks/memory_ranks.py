@@ -16,7 +16,8 @@ from benchmarks.memory_cases import Case
 from ftcore import dist
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.window import UpdateSequence
-from ftcore.data.cache import Counts, Sample, SampleSet, write_samples
+from ftcore.data.cache import Counts, Sample, write_samples
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine import Engine
@@ -241,8 +242,8 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
 
 
 def _job(run: RunDir, case: Case, resolved: ResolvedSpec) -> Job:
-    train = SampleSet.open(run.path / "rows.arrow")
-    sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=resolved.spec.batch, train=resolved.spec.train)
+    train = SampleMix.open({"train": run.path / "rows.arrow"})
+    sequence = UpdateSequence(train, batch=resolved.spec.batch, train=resolved.spec.train)
     path = resolved.spec.model.model_name_or_path
     base = ModelSource(path=path, revision="main", digest="made", name=case.model, trust_remote_code=False)
     return Job(spec=resolved.spec, run_dir=run, train=train, held_out={}, sequence=sequence, attention_share=1e-4, base=base)

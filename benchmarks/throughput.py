@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks.throughput_ranks import SYSTEMS, Measured, Plan
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import load_prepared
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
@@ -96,9 +97,9 @@ def make_plan(folder: Path, given: argparse.Namespace) -> Plan:
     """
     run_dir = prepare(folder, given, seed=0)
     spec, prepared = load_resolved(run_dir.resolved).spec, load_prepared(run_dir.prepared)
-    samples = SampleSet.open(prepared.train.arrow)
+    samples = SampleSet.open(prepared.train["train"].arrow)
     for seed in range(SEEDS_TRIED):
-        sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=replace(spec.train, seed=seed))
+        sequence = UpdateSequence(SampleMix({"train": samples}), batch=spec.batch, train=replace(spec.train, seed=seed))
         windows = [[int(sample) for sample in sequence.window(update).sample_ids] for update in range(given.updates)]
         packs = [pack_like_trl(samples, window, given.micro_batch_tokens) for window in windows]
         if len({len(rows) for rows in packs}) == 1 and len(packs[0]) % RANKS == 0:

@@ -11,6 +11,7 @@ from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
 from ftcore.data.lengths import note_lengths
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.source import resolve_model_source
 from ftcore.spec.errors import DataError, Problem, SpecError
@@ -31,7 +32,7 @@ def main(run_dir: RunDir) -> None:
     resolved = load_resolved(run_dir.resolved)
     prepared = prepare(resolved)
     write_atomic(run_dir.prepared, prepared.to_json())
-    train = SampleSet.open(next(iter(prepared.train.values())).arrow)
+    train = SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
     plan = make_plan(resolved, train, evaluation, prepared)
     misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)

@@ -20,6 +20,7 @@ from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
 from ftcore.checkpoint.retention import set_aside_newer
 from ftcore.checkpoint.room import require_room
 from ftcore.data.cache import SampleSet
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
@@ -69,13 +70,13 @@ def main(run_dir: RunDir) -> None:
 
 def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job:
     """Opens the prepared data and works out the run's updates."""
-    train = SampleSet.open(next(iter(prepared.train.values())).arrow)
+    train = SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
     return Job(
         spec=resolved.spec,
         run_dir=run_dir,
         train=train,
         held_out={name: SampleSet.open(each.arrow) for name, each in prepared.eval.items()},
-        sequence=UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=resolved.spec.batch, train=resolved.spec.train),
+        sequence=UpdateSequence(train, batch=resolved.spec.batch, train=resolved.spec.train, draws=resolved.spec.data.training),
         attention_share=attention_share_of(prepared.model.path),
         base=prepared.model,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 from ftcore.batch.deal import deal, padded_tokens, sample_costs
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import Prepared, PreparedSet
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import MethodSection, Spec
@@ -108,24 +110,24 @@ def attention_share_of(model_path: str) -> float:
     return 1.0 / (12.0 * hidden)
 
 
-def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: dict[str, SampleSet], prepared: Prepared) -> Plan:
+def make_plan(resolved: ResolvedSpec, train: SampleMix, evaluation: dict[str, SampleSet], prepared: Prepared) -> Plan:
     """Counts what the run will do. Pure: nothing but its arguments and the model's config.json decides it."""
     spec = resolved.spec
-    sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train)
+    sequence = UpdateSequence(train, batch=spec.batch, train=spec.train, draws=spec.data.training)
     share = attention_share_of(prepared.model.path)
     counted = _count(sequence, train, resolved, share)
-    prepared_set: PreparedSet = prepared.train
+    sets = list(prepared.train.values())
     return Plan(
         world_size=resolved.world_size,
         zero_stage=spec.zero.stage,
         precision=describe_precision(spec),
         notes=_notes(spec),
-        rows=prepared_set.rows,
+        rows=sum(each.rows for each in sets),
         samples=len(train),
-        dropped=dict(prepared_set.dropped),
-        truncated=prepared_set.truncated,
-        tokens_read=prepared_set.tokens + prepared_set.dropped_tokens,
-        dropped_tokens=prepared_set.dropped_tokens,
+        dropped=_dropped(sets),
+        truncated=sum(each.truncated for each in sets),
+        tokens_read=sum(each.tokens_read for each in sets),
+        dropped_tokens=sum(each.dropped_tokens for each in sets),
         tokens=int(train.lengths.sum(dtype=np.int64)),
         supervised_tokens=int(train.supervised.sum(dtype=np.int64)),
         epochs=round(sequence.epochs, 4),
@@ -141,6 +143,14 @@ def make_plan(resolved: ResolvedSpec, train: SampleSet, evaluation: dict[str, Sa
         fill=counted.fill,
         cost_imbalance=counted.imbalance,
     )
+
+
+def _dropped(sets: list[PreparedSet]) -> dict[str, int]:
+    """Reason -> rows of all sets."""
+    counted: Counter[str] = Counter()
+    for each in sets:
+        counted.update(each.dropped)
+    return dict(sorted(counted.items()))
 
 
 def describe_precision(spec: Spec) -> str:
@@ -187,7 +197,7 @@ class _Counted:
     imbalance: float
 
 
-def _count(sequence: UpdateSequence, train: SampleSet, resolved: ResolvedSpec, share: float) -> _Counted:
+def _count(sequence: UpdateSequence, train: SampleMix, resolved: ResolvedSpec, share: float) -> _Counted:
     budget = resolved.spec.batch.micro_batch_tokens
     updates = min(sequence.total_updates, COUNTED_UPDATES)
     steps: list[int] = []

@@ -1,15 +1,16 @@
-"""Cut an epoch's order into updates. The short last window is kept: every sample is trained on once an epoch."""
+"""Cut an epoch's order into updates. The short last window is kept: every draw of an epoch is trained on."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from ftcore.batch.order import epoch_order
+from ftcore.batch.mix import DrawRule, Mixed, MixOrder
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import BatchSection, TrainSection
 
@@ -38,7 +39,7 @@ def bounds_by_tokens(lengths_in_order: Int32s, tokens_per_update: int) -> Int64s
     bounds = [0]
     while bounds[-1] < len(ends):
         before = ends[bounds[-1] - 1] if bounds[-1] else 0
-        bounds.append(int(np.searchsorted(ends, before + tokens_per_update, side="right")))
+        bounds.append(int(ends.searchsorted(before + tokens_per_update, side="right")))
     return np.asarray(bounds, dtype=np.int64)
 
 
@@ -53,20 +54,36 @@ class UpdateWindow:
     epoch_progress: float
     """Epochs finished once this update is done."""
     sample_ids: Int64s
-    """Indices into the sample set, int64 [n], in epoch order."""
+    """Numbers of the samples, int64 [n], in epoch order; of a mix, one may be there twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWindows:
+    """The updates of one epoch that the run makes."""
+
+    epoch: int
+    first_update: int
+    """0-based number of the first within the run."""
+    order: Int64s
+    """Numbers of the samples in epoch order."""
+    bounds: Int64s
+    """int64 [updates + 1]: where each begins and ends in `order`."""
 
 
 class UpdateSequence:
     """All updates of a run, found by number: a function of the samples, the seed and the spec alone, never of the ranks."""
 
-    def __init__(self, lengths: Int32s, *, fingerprint: str, batch: BatchSection, train: TrainSection) -> None:
-        self._lengths = lengths
-        self._fingerprint = fingerprint
+    def __init__(self, mix: Mixed, *, batch: BatchSection, train: TrainSection, draws: Mapping[str, DrawRule] | None = None) -> None:
+        """`draws`: the rules by set (`spec.data.training`); None: an epoch is each sample once. Raises DataError as `draws_an_epoch` does."""
+        self.order = MixOrder.of(mix, draws or {})
+        self.fingerprint = self.order.fingerprint(mix.fingerprint)
+        """What an update's number belongs to: the data, and what is drawn of them."""
+        self._lengths = mix.lengths
         self._batch = batch
         self._seed = train.seed
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
         size = batch.global_batch_size
-        self._updates_an_epoch = None if size is None else -(-len(lengths) // size)
+        self._updates_an_epoch = None if size is None else -(-self.order.draws // size)
         """The same in every epoch when samples are counted; None when tokens are."""
         self._first_updates = [0]
         """First update of each epoch, when tokens are counted."""
@@ -85,6 +102,15 @@ class UpdateSequence:
         progress = epoch + (index + 1) / (len(bounds) - 1)
         return UpdateWindow(update, epoch, progress, order[bounds[index] : bounds[index + 1]])
 
+    def by_epoch(self) -> Iterator[EpochWindows]:
+        """Every update of the run, an epoch at a time."""
+        first, epoch = 0, 0
+        while first < self.total_updates:
+            order, bounds = self._epoch(epoch)
+            bounds = bounds[: self.total_updates - first + 1]
+            yield EpochWindows(epoch, first, order, bounds)
+            first, epoch = first + len(bounds) - 1, epoch + 1
+
     def _place(self, update: int) -> tuple[int, int]:
         """Epoch of an update, and its number within it."""
         if self._updates_an_epoch is not None:
@@ -93,7 +119,7 @@ class UpdateSequence:
         return epoch, update - self._first_updates[epoch]
 
     def _build_epoch(self, epoch: int) -> tuple[Int64s, Int64s]:
-        order = epoch_order(len(self._lengths), fingerprint=self._fingerprint, seed=self._seed, epoch=epoch)
+        order = self.order.epoch(epoch, seed=self._seed)
         if self._batch.global_batch_size is not None:
             return order, bounds_by_samples(len(order), self._batch.global_batch_size)
         return order, bounds_by_tokens(self._lengths[order], self._batch.tokens_per_update or 0)

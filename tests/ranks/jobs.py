@@ -11,7 +11,7 @@ import torch
 
 from ftcore import dist
 from ftcore.batch.window import UpdateSequence
-from ftcore.data.cache import SampleSet
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine import Engine
@@ -53,8 +53,8 @@ def make_run(run: Path, spec: Spec, world_size: int) -> RunDir:
 
 
 def make_job(run_dir: RunDir, spec: Spec, source: ModelSource, samples: str) -> Job:
-    train = SampleSet.open(samples)
-    sequence = UpdateSequence(train.lengths, fingerprint=train.fingerprint, batch=spec.batch, train=spec.train)
+    train = SampleMix.open({"train": samples})
+    sequence = UpdateSequence(train, batch=spec.batch, train=spec.train)
     return Job(spec=spec, run_dir=run_dir, train=train, held_out={}, sequence=sequence, attention_share=ATTENTION_SHARE, base=source)
 
 

@@ -14,6 +14,7 @@ import torch
 from ftcore.batch.deal import deal
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, SampleSet, write_samples
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.data.spans import count_supervised
 from ftcore.model.build import attach_method
@@ -90,7 +91,7 @@ def write_short_samples(path: Path, *, count: int = 160, seed: int = 8) -> Sampl
 
 def windows_of(samples: SampleSet, spec: Spec) -> list[list[int]]:
     """The samples of each of the spec's updates."""
-    sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
+    sequence = UpdateSequence(SampleMix({"train": samples}), batch=spec.batch, train=spec.train)
     return [sequence.window(update).sample_ids.tolist() for update in range(sequence.total_updates)]
 
 

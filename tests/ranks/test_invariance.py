@@ -29,13 +29,14 @@ BUDGETS = (40, 130)
 def references(small: tuple[ModelSource, str]) -> dict[str, tuple[Curve, Curve]]:
     """Optimizer -> the reference's curve in float32 and in float64."""
     from ftcore.data.cache import SampleSet
+    from ftcore.data.mix import SampleMix
 
     source, path = small
     samples = SampleSet.open(path)
     curves = {}
     for name, section in OPTIMIZERS.items():
         spec = make_spec(0, optimizer=section, budget=BUDGETS[0], updates=UPDATES)
-        sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
+        sequence = UpdateSequence(SampleMix({"train": samples}), batch=spec.batch, train=spec.train)
         updates = range(UPDATES)
         windows = [sequence.window(update).sample_ids.tolist() for update in updates]
         rates = [section.learning_rate * learning_rate_factor(spec.schedule, update, UPDATES) for update in updates]

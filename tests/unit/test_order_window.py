@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +21,26 @@ from ftcore.spec.sections import BatchSection, TrainSection
 CASES = Path(__file__).parents[1] / "cases"
 
 
+@dataclass(frozen=True)
+class OneSet:
+    """A set of which only the lengths are known."""
+
+    lengths: npt.NDArray[np.int32]
+    fingerprint: str = "f"
+    names: tuple[str, ...] = ("train",)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (len(self.lengths),)
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        return (self.fingerprint,)
+
+
 def sequence(samples: int, *, batch: BatchSection, epochs: float | None = None, max_steps: int | None = None) -> UpdateSequence:
     lengths = (np.arange(samples) % 9 + 2).astype(np.int32)
-    return UpdateSequence(lengths, fingerprint="f", batch=batch, train=TrainSection(num_train_epochs=epochs, max_steps=max_steps, seed=1))
+    return UpdateSequence(OneSet(lengths), batch=batch, train=TrainSection(num_train_epochs=epochs, max_steps=max_steps, seed=1))
 
 
 def test_order_is_a_known_permutation() -> None:

@@ -11,7 +11,8 @@ import pytest
 from ftcore.batch.deal import deal
 from ftcore.batch.plan import attention_share_of, describe_precision, make_plan
 from ftcore.batch.window import UpdateSequence
-from ftcore.data.cache import Counts, SampleSet, write_samples
+from ftcore.data.cache import Counts, write_samples
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import ParameterGroup
@@ -21,25 +22,25 @@ LENGTHS = [5, 9, 30, 31, 40, 7, 12, 22, 18, 3, 3]
 
 
 @pytest.fixture
-def samples(tmp_path: Path) -> SampleSet:
+def samples(tmp_path: Path) -> SampleMix:
     ids = [np.arange(length, dtype=np.int32) for length in LENGTHS]
     spans = [[(length - 2, length)] for length in LENGTHS]
     counts = Counts(rows=14, tokens=sum(LENGTHS), supervised_tokens=2 * len(LENGTHS), dropped={"overlong": 2, "no_supervised_tokens": 1}, dropped_tokens=500)
     write_samples(tmp_path / "samples.arrow", ids, spans, list(range(1, len(ids) + 1)), counts)
-    return SampleSet.open(tmp_path / "samples.arrow")
+    return SampleMix.open({"train": tmp_path / "samples.arrow"})
 
 
-def test_counts(samples: SampleSet, tmp_path: Path) -> None:
+def test_counts(samples: SampleMix, tmp_path: Path) -> None:
     spec = make_spec(3, updates=4, budget=40)
     resolved = ResolvedSpec(spec=spec, hosts=(Host(name="a", slots=2), Host(name="b", slots=2)), sources={}, cache_dir=str(tmp_path))
-    counts = samples.counts
+    counts = samples.sets[0].counts
     prepared_set = PreparedSet(
         arrow="", samples=len(samples), rows=14, tokens=counts.tokens, supervised_tokens=22, dropped=counts.dropped, dropped_tokens=500, truncated=1
     )
     source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
-    plan = make_plan(resolved, samples, {"eval": samples}, Prepared(train=prepared_set, eval={}, model=source))
+    plan = make_plan(resolved, samples, {"eval": samples}, Prepared(train={"train": prepared_set}, eval={}, model=source))
     assert not plan.notes
-    sequence = UpdateSequence(samples.lengths, fingerprint=samples.fingerprint, batch=spec.batch, train=spec.train)
+    sequence = UpdateSequence(samples, batch=spec.batch, train=spec.train)
     deals = [
         deal(samples.lengths[sequence.window(update).sample_ids], world_size=4, micro_batch_tokens=40, attention_share=plan.attention_share)
         for update in range(4)
@@ -56,14 +57,14 @@ def test_counts(samples: SampleSet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stage", "method", "is_told"), [(3, "qlora", True), (2, "qlora", False), (3, "lora", False)])
-def test_a_quantised_base_in_stage_3_is_first_whole_on_each_rank(stage: int, method: str, is_told: bool, samples: SampleSet, tmp_path: Path) -> None:
+def test_a_quantised_base_in_stage_3_is_first_whole_on_each_rank(stage: int, method: str, is_told: bool, samples: SampleMix, tmp_path: Path) -> None:
     """G09: the peak of memory while loading is the whole base, and plan.txt says so."""
-    counts = samples.counts
+    counts = samples.sets[0].counts
     prepared = PreparedSet(arrow="", samples=len(samples), rows=14, tokens=counts.tokens, supervised_tokens=22)
     source = ModelSource(path=str(tmp_path), revision="", digest="", name="", trust_remote_code=False)
     spec = make_spec(stage, method=method, updates=4)
     resolved = ResolvedSpec(spec=spec, hosts=(Host(name="a", slots=2),), sources={}, cache_dir=str(tmp_path))
-    text = make_plan(resolved, samples, {}, Prepared(train=prepared, eval={}, model=source)).render()
+    text = make_plan(resolved, samples, {}, Prepared(train={"train": prepared}, eval={}, model=source)).render()
     assert ("each rank first loads the whole quantised base" in text) == is_told
 
 
