@@ -6,6 +6,14 @@ _ADAMW, _EIGHT = "adamw", "adamw_8bit"
 _NO_PAGING = "adamw_8bit (its state is not paged; zero.offload_optimizer: cpu, with adamw, keeps optimizer state in host memory)"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 _OFFLOAD = {"true": "cpu", "false": "none"}
+_FORMATS = {
+    **dict.fromkeys(("openai", "chat", "chat_template", "chatml", "conversational"), "messages"),
+    **dict.fromkeys(("vicuna", "conversations"), "sharegpt"),
+    **dict.fromkeys(("instruction", "instruct"), "alpaca"),
+    **dict.fromkeys(("prompt-completion", "input_output", "qa"), "prompt_completion"),
+    **dict.fromkeys(("completion", "pretrain", "pretraining", "plain", "raw"), "text"),
+    **dict.fromkeys(("pretokenized", "pretokenised", "tokenised", "input_ids"), "tokenized"),
+}
 VALUE_ALIASES: dict[str, dict[str, str]] = {
     "optimizer.type": {
         **dict.fromkeys(("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "fusedadam", "deepspeedcpuadam"), _ADAMW),
@@ -40,5 +48,11 @@ VALUE_ALIASES: dict[str, dict[str, str]] = {
     },
     "model.attn_implementation": {"fa2": "flash_attention_2", "flash_attn": "flash_attention_2", "auto": "sdpa", "eager": "sdpa"},
     **dict.fromkeys(("zero.offload_optimizer", "zero.offload_param"), _OFFLOAD),
+    **dict.fromkeys(("data.train.format", "data.eval.format"), _FORMATS),
+    "data.overlong": {
+        **dict.fromkeys(("truncate", "truncation", "right", "keep_start"), "truncate_right"),
+        **dict.fromkeys(("left", "keep_end"), "truncate_left"),
+    },
+    "data.loss_on": {**dict.fromkeys(("answers", "answer", "default"), "assistant"), **dict.fromkeys(("last", "last_turn", "last_round"), "last_assistant")},
 }
 """Key -> another tool's value of it (in lower case) -> the value here, and after a blank a note."""

@@ -161,8 +161,11 @@ def test_both_precisions_are_each_refused(tmp_path: Path) -> None:
 def test_values_point_at_values() -> None:
     properties = load_schema(SPEC_SCHEMA)["properties"]
     for key, values in VALUE_ALIASES.items():
-        section, _, name = key.partition(".")
-        choices = properties[section]["properties"][name]["enum"]
+        *sections, name = key.split(".")
+        inner = properties
+        for section in sections:
+            inner = inner[section]["properties"]
+        choices = inner[name]["enum"]
         for value, meant in values.items():
             assert meant.split(" ")[0] in choices and value not in choices and value == value.lower(), (key, value)
 
