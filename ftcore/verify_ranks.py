@@ -92,6 +92,7 @@ def _train(request: VerificationRequest, part: Part, run_dir: RunDir, prepared: 
     engine.train()
     for update in range(cursor.next_update, part.until):
         trainer.train_update(update)
+    trainer.close()
     _save(engine, job, trainer.cursor)
     engine.deepspeed.destroy()
 

@@ -16,21 +16,11 @@ from ftcore.batch.deal import deal
 from ftcore.data.cache import SampleSet
 from ftcore.dist import gather_objects
 from ftcore.engine import Engine
+from ftcore.feed.layout import Layout
 from ftcore.model.adapters import activate
 from ftcore.spec.errors import TrainingError
 from ftcore.spec.events import emit, emit_at
 from ftcore.train.loss import supervised_logits, token_losses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How samples become micro-steps."""
-
-    micro_batch_tokens: int
-    attention_share: float
-    """c in the cost l + c·l²."""
-    layout: str = "packed"
-    """packed or padded."""
 
 
 @dataclass(frozen=True, slots=True)

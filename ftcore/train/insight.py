@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ftcore.data.cache import SampleSet
 from ftcore.diagnostics.findings import Finding, Observation, RunFacts
 from ftcore.diagnostics.layer_norms import layer_gradient_norms
 from ftcore.diagnostics.loss_watch import LossWatch
@@ -22,21 +18,18 @@ from ftcore.spec.sections import Spec
 from ftcore.train.clip import was_clipped
 from ftcore.train.step import ClipGroups
 
-LONGEST_SAMPLES = 5
-"""Samples of an update that are named as the first to look at."""
-
 
 class Insight:
     """Feeds the watches of one rank. Between logs it does nothing, but for the updates whose layer norms are wanted."""
 
-    def __init__(self, engine: Engine, spec: Spec, run_dir: RunDir, *, train: SampleSet, total_updates: int) -> None:
-        self._engine, self._spec, self._run_dir, self._train = engine, spec, run_dir, train
+    def __init__(self, engine: Engine, spec: Spec, run_dir: RunDir, *, samples_an_update: int, total_updates: int) -> None:
+        self._engine, self._spec, self._run_dir = engine, spec, run_dir
         facts = RunFacts(
             max_grad_norm=spec.optimizer.max_grad_norm,
             learning_rate=spec.optimizer.learning_rate,
             warmup_updates=warmup_updates(spec.schedule, total_updates),
             total_updates=total_updates,
-            global_batch_size=spec.batch.global_batch_size or max(1, round((spec.batch.tokens_per_update or 0) / float(train.lengths.mean()))),
+            global_batch_size=samples_an_update,
         )
         self._losses, self._memory = LossWatch(facts), MemoryWatch()
         self._extra: dict[str, Any] = {}
@@ -53,13 +46,12 @@ class Insight:
         scale = self._engine.loss_scale()
         return extra if scale is None else {**extra, "loss_scale": scale}
 
-    def observe(self, record: dict[str, Any], sample_ids: npt.NDArray[np.int64], groups: ClipGroups | None) -> None:
-        """A logged update; what is found goes to events.jsonl and the terminal."""
+    def observe(self, record: dict[str, Any], longest: tuple[int, ...], groups: ClipGroups | None) -> None:
+        """A logged update and its longest samples; what is found goes to events.jsonl and the terminal."""
         grown = self._memory.sample(int(record["update"]))
         findings: list[Finding] = [grown] if grown is not None else []
         if record["loss"] is not None and self._engine.ranks.is_first:
             norm = float(record["grad_norm"]) if record["grad_norm"] is not None else float("nan")
-            longest = sample_ids[np.argsort(-self._train.lengths[sample_ids], kind="stable")[:LONGEST_SAMPLES]]
             findings = findings + self._losses.feed(
                 Observation(
                     update=int(record["update"]),
@@ -68,7 +60,7 @@ class Insight:
                     learning_rate=float(record["learning_rate"]),
                     clipped=was_clipped(list(record.get("group_norms", {"": norm}).values()), groups, self._spec.optimizer.max_grad_norm),
                     loss_scale=record.get("loss_scale"),
-                    samples=tuple(int(sample) for sample in longest),
+                    samples=longest,
                 )
             )
         for finding in findings:

@@ -6,11 +6,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-import numpy.typing as npt
-
-from ftcore.batch.collate import MicroBatch
-from ftcore.batch.window import UpdateWindow
 from ftcore.dist import Ranks, sum_over_ranks
+from ftcore.feed.fed_update import FedUpdate
 from ftcore.metrics.memory import peak_memory_bytes
 from ftcore.metrics.writer import MetricsWriter
 from ftcore.spec.events import emit
@@ -26,7 +23,7 @@ class UpdateLog:
         self._metrics = MetricsWriter(run_dir.metrics, next_update=next_update) if ranks.is_first else None
         self._rank_metrics = MetricsWriter(run_dir.rank_metrics(ranks.rank), next_update=next_update)
 
-    def write(self, window: UpdateWindow, update: Update, result: UpdateResult | None, counts: dict[str, int], extra: dict[str, Any]) -> dict[str, Any]:
+    def write(self, fed: FedUpdate, update: Update, result: UpdateResult | None, extra: dict[str, Any]) -> dict[str, Any]:
         """The update's line, equal on all ranks but for times; every rank calls it, for one collective.
 
         `result` is None for an update that held nothing to learn from. `extra` is added to the line.
@@ -34,15 +31,15 @@ class UpdateLog:
         losses, norm = self._losses(update, result), _norm(result)
         wall = float(extra["seconds"])
         record = {
-            "update": window.update + 1,
+            "update": fed.update + 1,
             "total_updates": self._total,
-            "epoch": round(window.epoch_progress, 4),
+            "epoch": round(fed.epoch_progress, 4),
             "loss": sum(losses.values()) / len(losses) if losses else None,
             "grad_norm": norm,
             "learning_rate": update.learning_rate,
-            **counts,
-            "tokens_per_s": counts["tokens"] / wall,
-            "supervised_tokens_per_s": counts["supervised_tokens"] / wall,
+            **asdict(fed.counts),
+            "tokens_per_s": fed.counts.tokens / wall,
+            "supervised_tokens_per_s": fed.counts.supervised_tokens / wall,
             **{f"seconds_{phase}": value for phase, value in (asdict(result.seconds) if result else {}).items()},
             "peak_memory_bytes": peak_memory_bytes(),
             **extra,
@@ -57,12 +54,12 @@ class UpdateLog:
             emit("update", **record)
         return record
 
-    def write_rank(self, update: int, batches: list[MicroBatch], result: UpdateResult | None, samples: list[npt.NDArray[Any]] | None) -> None:
-        """This rank's own line; `samples` are the ids by micro-step, None to leave them out."""
-        mine = {"update": update, "tokens": sum(batch.tokens for batch in batches), "micro_steps": len(batches)}
-        mine |= {"peak_memory_bytes": peak_memory_bytes(), **(asdict(result.seconds) if result else {})}
-        if samples is not None:
-            mine["samples"] = [part.tolist() for part in samples]
+    def write_rank(self, fed: FedUpdate, result: UpdateResult | None, extra: dict[str, Any], *, with_samples: bool) -> None:
+        """This rank's own line, with `extra` and, if asked for, the ids of its samples by micro-step."""
+        mine = {"update": fed.update + 1, "tokens": sum(batch.tokens for batch in fed.batches), "micro_steps": len(fed.batches)}
+        mine |= {"peak_memory_bytes": peak_memory_bytes(), **extra, **(asdict(result.seconds) if result else {})}
+        if with_samples:
+            mine["samples"] = [part.tolist() for part in fed.parts]
         self._rank_metrics.write(mine)
 
     def _losses(self, update: Update, result: UpdateResult | None) -> dict[str, float]:

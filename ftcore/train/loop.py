@@ -1,64 +1,34 @@
-"""The training loop: window, deal, collate, update, write down; save and evaluate when due."""
+"""The training loop: take an update from the feeder, train it, write it down; save and evaluate when due."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import asdict
 
 from ftcore.agreement import Agreement
-from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
-from ftcore.batch.deal import deal
-from ftcore.batch.window import UpdateSequence, UpdateWindow
 from ftcore.checkpoint.layout import checkpoint_path
 from ftcore.checkpoint.load import evaluation_due_over_ranks, lowest_metric_over_ranks
 from ftcore.checkpoint.saver import SaveOutcome, Saver
-from ftcore.data.cache import SampleSet
-from ftcore.data.prepared import ModelSource
 from ftcore.dist import barrier
 from ftcore.engine import Engine
+from ftcore.feed.fed_update import FedUpdate
 from ftcore.metrics.writer import record_event
 from ftcore.model.adapters import adapter_names
 from ftcore.model.gradient_watch import GradientWatch
 from ftcore.spec.errors import PreemptedError, TrainingError
 from ftcore.spec.events import emit, emit_at
-from ftcore.spec.run_dir import RunDir
-from ftcore.spec.sections import Spec
 from ftcore.train.clip import clip_groups
 from ftcore.train.early_stop import after_evaluation, is_over, made_up_for
-from ftcore.train.evaluate import Layout, evaluate_sets
+from ftcore.train.evaluate import evaluate_sets
 from ftcore.train.insight import Insight
+from ftcore.train.job import Job
 from ftcore.train.log import UpdateLog
 from ftcore.train.nonfinite import NonFiniteRule, explain
 from ftcore.train.preemption import hurried_save
 from ftcore.train.profile import Profile
 from ftcore.train.schedule import learning_rate_factor
 from ftcore.train.step import Update, UpdateResult, run_update
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Everything a run trains with; the engine and the cursor are what changes."""
-
-    spec: Spec
-    run_dir: RunDir
-    train: SampleSet
-    held_out: dict[str, SampleSet]
-    """Evaluation sets by name."""
-    sequence: UpdateSequence
-    attention_share: float
-    base: ModelSource
-    reorder_seed: int | None = None
-    """Computes the samples of each micro-step in another order: the same sums with other rounding. None: as they are dealt."""
-
-    @property
-    def layout(self) -> Layout:
-        """How samples become micro-steps."""
-        batch = self.spec.batch
-        return Layout(micro_batch_tokens=batch.micro_batch_tokens, attention_share=self.attention_share, layout=batch.layout)
 
 
 class Trainer:
@@ -69,6 +39,8 @@ class Trainer:
         self.engine, self.job, self._agreement = engine, job, agreement
         newest = checkpoint_path(job.run_dir.checkpoints, cursor.next_update)
         self.cursor = made_up_for(cursor, newest, job.spec.evaluation, engine.ranks) if job.spec.checkpoint.metric_for_best_model else cursor
+        self._feeder = job.open_feeder(engine.ranks, cursor)
+        self._total = self._feeder.total_updates
         self._metric: float | None = None
         """The metric of the best model, where it was measured after the last update."""
         self._best: float | None = None
@@ -80,9 +52,9 @@ class Trainer:
         """There is a checkpoint of the updates done which says that their evaluation is still to be made."""
         self._first_update = cursor.next_update
         self._saver = Saver(engine, job.run_dir.checkpoints, spec=job.spec, base=job.base)
-        self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=job.sequence.total_updates)
+        self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=self._total)
         self._rule = NonFiniteRule(job.spec.train)
-        self._insight = Insight(engine, job.spec, job.run_dir, train=job.train, total_updates=job.sequence.total_updates)
+        self._insight = Insight(engine, job.spec, job.run_dir, samples_an_update=job.samples_an_update, total_updates=self._total)
         self._profile = Profile(job.spec.profiling, job.run_dir, engine.ranks)
         self._adapters = adapter_names(engine.module)
         self._clip_groups = clip_groups(engine, job.spec)
@@ -102,10 +74,15 @@ class Trainer:
             self._tell(self._saver.poll(wait=True))
             raise
         finally:
-            self._profile.close()
+            self.close()
+
+    def close(self) -> None:
+        """Ends what works beside the training; whoever calls `train_update` alone has to call it."""
+        self._feeder.close()
+        self._profile.close()
 
     def _run(self) -> None:
-        spec, total = self.job.spec, self.job.sequence.total_updates
+        spec, total = self.job.spec, self._total
         self.engine.train()
         self._stop_point()
         if (self._first_update == 0 and spec.evaluation.eval_on_start) or (self._saved_as_due and self._first_update < total):
@@ -130,11 +107,11 @@ class Trainer:
     def _end(self) -> None:
         """Evaluates, unless evaluations have ended the run, and saves."""
         done, spec = self.cursor.next_update, self.job.spec
-        is_early = done < self.job.sequence.total_updates
+        is_early = done < self._total
         if is_early and self.engine.ranks.is_first:
             found = {"metric": spec.checkpoint.metric_for_best_model, "lowest": self.cursor.lowest_metric, "evaluations": self.cursor.evaluations_without_gain}
             found["threshold"] = spec.evaluation.early_stopping_threshold
-            record_event(self.job.run_dir, "early_stop", update=done, total_updates=self.job.sequence.total_updates, **found)
+            record_event(self.job.run_dir, "early_stop", update=done, total_updates=self._total, **found)
         if self._first_update < done or self._saved_as_due:
             if not is_early:
                 self._evaluate()
@@ -146,7 +123,7 @@ class Trainer:
         """A point at which all ranks may stop together. Raises PreemptedError; after the last update it saves instead, and the run ends as ever."""
         if self._agreement is None or not self._agreement.is_stop():
             return
-        done, total = self.cursor.next_update, self.job.sequence.total_updates
+        done, total = self.cursor.next_update, self._total
         if done < total:
             raise PreemptedError(f"stopped after update {done} of {total}, as the run was asked to")
         self._save_in_a_hurry()
@@ -168,86 +145,65 @@ class Trainer:
         for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.cursor, self._metric, evaluation_due=self._evaluating):
             self._tell(outcome)
 
-    def train_update(self, update: int) -> None:
-        """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it."""
+    def train_update(self, update: int) -> bool:
+        """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it. False: the data have ended before it."""
         started = time.perf_counter()
         emit_at("train", update)
+        fed = self._feeder.next(update)
+        if fed is None:
+            return False
         self._metric = None
-        window = self.job.sequence.window(update)
-        parts, batches = self._micro_steps(window)
-        plan = self._plan(window)
-        data_seconds = time.perf_counter() - started
-        result = self._train(window, batches, parts, plan) if plan.weight_sum > 0 else None
+        plan = self._plan(fed)
+        result = self._train(fed, plan) if plan.weight_sum > 0 else None
         if result is None and self.engine.ranks.is_first:
             record_event(self.job.run_dir, "empty_update", update=update + 1, reason="no supervised token in the update: nothing was changed")
-        if result is not None:
-            result.seconds.data = data_seconds
         stepped = result is not None and result.outcome.applied
-        counts = self._counts(window)
-        self.cursor = self.cursor.advance(epoch=self._epoch_after(window), stepped=stepped, **counts)
-        logging = self.job.spec.logging
-        if any(_due(update + 1, every) for every in (logging.logging_steps, logging.layer_grad_norm_steps)) or update + 1 == self.job.sequence.total_updates:
-            extra = {"seconds": time.perf_counter() - started, "micro_steps": len(batches), "stepped": stepped, **self._insight.extra()}
-            record = self._log.write(window, plan, result, counts, extra)
-            self._insight.observe(record, window.sample_ids, plan.clip_groups)
-            self._log.write_rank(update + 1, batches, result, parts if self.job.spec.logging.log_samples else None)
+        self.cursor = self.cursor.advance(epoch=fed.epoch_after, stepped=stepped, **asdict(fed.counts))
+        if self._is_logged(update + 1):
+            waited = {"data_wait_seconds": self._feeder.wait_s}
+            extra = {"seconds": time.perf_counter() - started, **waited, "micro_steps": len(fed.batches), "stepped": stepped, **self._insight.extra()}
+            record = self._log.write(fed, plan, result, extra)
+            self._insight.observe(record, fed.longest, plan.clip_groups)
+            self._log.write_rank(fed, result, waited, with_samples=self.job.spec.logging.log_samples)
+        return True
 
-    def _plan(self, window: UpdateWindow) -> Update:
+    def _is_logged(self, done: int) -> bool:
+        logging = self.job.spec.logging
+        return done == self._total or any(_due(done, every) for every in (logging.logging_steps, logging.layer_grad_norm_steps))
+
+    def _plan(self, fed: FedUpdate) -> Update:
         spec = self.job.spec
         # The schedule counts steps: an update that was skipped or empty does not use up learning rate.
-        factor = learning_rate_factor(spec.schedule, self.cursor.steps_taken, self.job.sequence.total_updates)
+        factor = learning_rate_factor(spec.schedule, self.cursor.steps_taken, self._total)
         return Update(
-            weight_sum=float(self.job.train.weight_sums[window.sample_ids].sum()),
+            weight_sum=fed.weight_sum,
             learning_rate=spec.optimizer.learning_rate * factor,
             adapters=self._adapters,
             clip_groups=self._clip_groups,
             muon_momentum=spec.optimizer.muon_momentum if spec.optimizer.type == "muon" else None,
-            check_count=window.update == self._first_update,
+            check_count=fed.update == self._first_update,
         )
 
-    def _train(self, window: UpdateWindow, batches: list[MicroBatch], parts: list[npt.NDArray[np.int64]], plan: Update) -> UpdateResult:
+    def _train(self, fed: FedUpdate, plan: Update) -> UpdateResult:
         engine = self.engine
-        watch = GradientWatch(engine.module) if window.update == self._first_update else None
+        watch = GradientWatch(engine.module) if fed.update == self._first_update else None
 
         def before_step() -> None:
             if watch is not None:
                 watch.require_all(engine.ranks)
             self._saver.before_step()
-            self._insight.before_step(window.update + 1)
+            self._insight.before_step(fed.update + 1)
 
-        result = run_update(engine, batches, plan, before_step=before_step)
+        result = run_update(engine, fed.batches, plan, before_step=before_step)
         if result.outcome.applied:
             self._rule.applied()
             return result
-        why = explain(engine, result, [part.tolist() for part in parts])
+        why = explain(engine, result, [part.tolist() for part in fed.parts])
         if engine.ranks.is_first:
             name = "overflow" if why.is_scale_search else "failed_update"
-            record_event(self.job.run_dir, name, update=window.update + 1, reason=why.reason, micro_steps=list(why.culprits), loss_scale=engine.loss_scale())
+            record_event(self.job.run_dir, name, update=fed.update + 1, reason=why.reason, micro_steps=list(why.culprits), loss_scale=engine.loss_scale())
         self._rule.refused(why)
         return result
-
-    def _micro_steps(self, window: UpdateWindow) -> tuple[list[npt.NDArray[np.int64]], list[MicroBatch]]:
-        """This rank's samples of the update by micro-step, and what is computed of them."""
-        train, layout, ranks = self.job.train, self.job.layout, self.engine.ranks
-        dealt = deal(
-            train.lengths[window.sample_ids],
-            world_size=ranks.world_size,
-            micro_batch_tokens=layout.micro_batch_tokens,
-            attention_share=layout.attention_share,
-            layout=layout.layout,
-        )
-        parts = [window.sample_ids[part] for part in dealt.parts[ranks.rank]]
-        if self.job.reorder_seed is not None:
-            parts = [np.random.default_rng((self.job.reorder_seed, window.update, step)).permutation(part) for step, part in enumerate(parts)]
-        return parts, [collate([train.sample(int(sample)) for sample in part], layout.layout) for part in parts]
-
-    def _counts(self, window: UpdateWindow) -> dict[str, int]:
-        train, ids = self.job.train, window.sample_ids
-        return {"samples": len(ids), "supervised_tokens": int(train.supervised[ids].sum()), "tokens": int(train.lengths[ids].sum())}
-
-    def _epoch_after(self, window: UpdateWindow) -> int:
-        after = window.update + 1
-        return self.job.sequence.window(after).epoch if after < self.job.sequence.total_updates else window.epoch
 
     def _evaluate(self) -> bool:
         """Scores every set; True when the metric of the best model went down."""
@@ -270,7 +226,7 @@ class Trainer:
 
     def _save(self) -> None:
         if self.engine.ranks.is_first:
-            emit("progress", stage="save", done=self.cursor.next_update, total=self.job.sequence.total_updates, text="saving a checkpoint")
+            emit("progress", stage="save", done=self.cursor.next_update, total=self._total, text="saving a checkpoint")
         self._tell(self._saver.begin(self.cursor, self._metric))
 
     def _tell(self, outcome: SaveOutcome | None) -> None:

@@ -30,7 +30,6 @@ WEIGHT_TOLERANCE = 1e-6
 class PhaseSeconds:
     """Wall seconds that this rank spent; on a GPU forward and backward are the time to queue the work."""
 
-    data: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     step: float = 0.0

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 FILES = ("spec.yaml", "environment.json", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl")
 FIELDS = (
     *("update", "epoch", "loss", "grad_norm", "learning_rate", "supervised_tokens", "tokens", "tokens_per_s", "supervised_tokens_per_s"),
-    *("seconds_data", "seconds_forward", "seconds_backward", "seconds_step", "peak_memory_bytes"),
+    *("data_wait_seconds", "seconds_forward", "seconds_backward", "seconds_step", "peak_memory_bytes"),
 )
 FEW = ("--set", "train.max_steps=2")
 

@@ -174,7 +174,7 @@ def _watch(trainer: Trainer, signaller: Signaller) -> Callable[[], None]:
         setattr(owner, name, told)
         undone.append(lambda: setattr(owner, name, original))
 
-    before(trainer, "_micro_steps", "data")
+    before(trainer._feeder, "next", "data")
     before(step_module, "token_loss_sum", "forward")
     before(trainer.engine, "backward", "backward")
     before(trainer.engine, "step", "step")

@@ -1,0 +1,94 @@
+"""Feeds a run whose updates are known beforehand: window, deal and collate by the update's number alone, ahead of the training."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ftcore.batch.collate import collate
+from ftcore.batch.deal import deal
+from ftcore.batch.window import UpdateSequence, UpdateWindow
+from ftcore.data.cache import Sample
+from ftcore.dist import Ranks
+from ftcore.feed.ahead import Ahead
+from ftcore.feed.fed_update import LONGEST_SAMPLES, Counts, FedUpdate, Int64s
+from ftcore.feed.layout import Layout
+
+
+class Samples(Protocol):
+    """What is fed: one data set, or several as one."""
+
+    lengths: npt.NDArray[np.int32]
+    """[S] tokens of each sample."""
+    supervised: npt.NDArray[np.int32]
+    """[S] labels that count."""
+
+    @property
+    def weight_sums(self) -> npt.NDArray[np.float64]:
+        """[S] weights of each sample's labels that count."""
+
+    def sample(self, index: int) -> Sample:
+        """Sample `index`, from 0."""
+
+
+class PlannedFeeder:
+    """One rank's feeder. The update's number is all there is to know of a position: any update is found by seek, at the same cost."""
+
+    def __init__(
+        self, samples: Samples, sequence: UpdateSequence, layout: Layout, ranks: Ranks, *, ahead: int = 0, reorder_seed: int | None = None
+    ) -> None:
+        """`ahead`: updates that are put together before they are asked for. `reorder_seed`: another order inside each micro-step; None: as dealt."""
+        self._samples, self._sequence, self._layout, self._ranks = samples, sequence, layout, ranks
+        self._reorder_seed = reorder_seed
+        self._ahead: Ahead[FedUpdate] = Ahead(self._make, depth=ahead, until=sequence.total_updates)
+        self.total_updates: int = sequence.total_updates
+        self.wait_s = 0.0
+
+    def next(self, update: int) -> FedUpdate | None:
+        """The update numbered `update`, None from `total_updates` on; any order will do, but ahead is only what follows."""
+        if update >= self.total_updates:
+            return None
+        started = time.perf_counter()
+        fed = self._ahead.get(update)
+        self.wait_s = time.perf_counter() - started
+        return fed
+
+    def close(self) -> None:
+        """Ends the thread that works ahead."""
+        self._ahead.close()
+
+    def _make(self, update: int) -> FedUpdate:
+        window = self._sequence.window(update)
+        parts = self._parts(window)
+        ids = window.sample_ids
+        lengths = self._samples.lengths[ids]
+        after = update + 1
+        return FedUpdate(
+            update=update,
+            epoch=window.epoch,
+            epoch_progress=window.epoch_progress,
+            epoch_after=self._sequence.window(after).epoch if after < self._sequence.total_updates else window.epoch,
+            sample_ids=ids,
+            parts=parts,
+            batches=[collate([self._samples.sample(int(sample)) for sample in part], self._layout.layout) for part in parts],
+            weight_sum=float(self._samples.weight_sums[ids].sum()),
+            counts=Counts(samples=len(ids), tokens=int(lengths.sum()), supervised_tokens=int(self._samples.supervised[ids].sum())),
+            longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
+        )
+
+    def _parts(self, window: UpdateWindow) -> list[Int64s]:
+        """This rank's samples of the update by micro-step."""
+        dealt = deal(
+            self._samples.lengths[window.sample_ids],
+            world_size=self._ranks.world_size,
+            micro_batch_tokens=self._layout.micro_batch_tokens,
+            attention_share=self._layout.attention_share,
+            layout=self._layout.layout,
+        )
+        parts = [window.sample_ids[part] for part in dealt.parts[self._ranks.rank]]
+        if self._reorder_seed is None:
+            return parts
+        return [np.random.default_rng((self._reorder_seed, window.update, step)).permutation(part) for step, part in enumerate(parts)]

@@ -1,0 +1,54 @@
+"""Everything a run trains with, and what feeds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ftcore.batch.cursor import Cursor
+from ftcore.batch.window import UpdateSequence
+from ftcore.data.cache import SampleSet
+from ftcore.data.prepared import ModelSource
+from ftcore.dist import Ranks
+from ftcore.feed.fed_update import Feeder
+from ftcore.feed.layout import Layout
+from ftcore.feed.planned import PlannedFeeder
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything a run trains with; the engine and the cursor are what changes."""
+
+    spec: Spec
+    run_dir: RunDir
+    train: SampleSet
+    held_out: dict[str, SampleSet]
+    """Evaluation sets by name."""
+    sequence: UpdateSequence
+    attention_share: float
+    base: ModelSource
+    reorder_seed: int | None = None
+    """Computes the samples of each micro-step in another order: the same sums with other rounding. None: as they are dealt."""
+
+    @property
+    def layout(self) -> Layout:
+        """How samples become micro-steps."""
+        batch = self.spec.batch
+        return Layout(micro_batch_tokens=batch.micro_batch_tokens, attention_share=self.attention_share, layout=batch.layout)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the training data: what a position in them belongs to."""
+        return self.train.fingerprint
+
+    @property
+    def samples_an_update(self) -> int:
+        """About so many, where tokens are counted."""
+        batch = self.spec.batch
+        return batch.global_batch_size or max(1, round((batch.tokens_per_update or 0) / float(self.train.lengths.mean())))
+
+    def open_feeder(self, ranks: Ranks, cursor: Cursor) -> Feeder:
+        """What feeds this rank from the cursor on; nothing is read before the first update is asked for."""
+        ahead = self.spec.data.prefetch_updates
+        return PlannedFeeder(self.train, self.sequence, self.layout, ranks, ahead=ahead, reorder_seed=self.reorder_seed)
