@@ -13,6 +13,7 @@ from ftcore.checkpoint import layout
 from ftcore.checkpoint.find import Found
 from ftcore.checkpoint.manifest import read_manifest
 from ftcore.checkpoint.read import StateReader
+from ftcore.data.digests import file_digest
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.engine_inference import fill
@@ -22,7 +23,6 @@ from ftcore.model.adapters import activate, put_on
 from ftcore.model.build import build_model
 from ftcore.model.load import load_base, partitioned_loading
 from ftcore.scoring.result import ModelIdentity
-from ftcore.source import file_digest
 from ftcore.spec.adapter_file import ADAPTER_CONFIG, ADAPTER_WEIGHTS, EXPORT_RECORD
 from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.evaluation import EvaluationRequest

@@ -12,12 +12,12 @@ import shutil
 from pathlib import Path
 
 from ftcore.convert_gguf import convert_gguf
+from ftcore.data.digests import file_digest
 from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource
 from ftcore.hub import download
 from ftcore.spec.builtin_models import TINY_LLAMA
 from ftcore.spec.errors import Problem, SpecError
-from ftcore.spec.run_dir import write_atomic
 from ftcore.spec.sections import ModelSection
 from ftcore.tiny_llama import build_tiny_llama
 from ftcore.weight_files import safetensors_shapes
@@ -62,27 +62,6 @@ def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
         name=name,
         trust_remote_code=model.trust_remote_code,
     )
-
-
-def file_digest(path: Path, cache_dir: Path) -> str:
-    """sha256 of a file; remembered in the cache for as long as its path, inode, size and times stay.
-
-    The time of the last change to the inode is among them: that one can't be set back as the modification time can.
-    """
-    state = path.stat()
-    place = str(path.resolve())
-    identity = [place, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-    memory = cache_dir / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-        if known["identity"] == identity:
-            return str(known["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing remembered, or not readable: compute it
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    write_atomic(memory, json.dumps({"identity": identity, "sha256": digest}) + "\n")
-    return digest
 
 
 def _from_gguf(path: Path, cache_dir: Path) -> Path:

@@ -13,8 +13,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ftcore.data.digests import file_digest
 from ftcore.data.prepared import ModelSource
-from ftcore.source import file_digest, resolve_model_source
+from ftcore.source import resolve_model_source
 from ftcore.spec.errors import SpecError
 from ftcore.spec.sections import ModelSection
 from tests.unit.base_models import SMOLLM2, TINY_LLAMA, base_model
