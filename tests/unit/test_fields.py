@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from ftcore.data.fields import Conversation, TextPair, to_records
+from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.formats.record_maker import to_records
 from ftcore.data.records import Row
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
 
 USER = {"role": "user", "content": "hi"}
 ANSWER = {"role": "assistant", "content": "hello"}
+WRAPPED = {"type": "function", "function": {"name": "f"}}
 
 
 def records(*values: dict[str, Any], form: str = "messages", **columns: str) -> list[Any]:
@@ -32,7 +34,7 @@ def test_columns_name_the_files_own_fields() -> None:
     assert (pair.prompt, pair.completion) == ("q", "a")
     (chat,) = records({"turns": [USER, ANSWER], "functions": [{"name": "f"}]}, messages="turns", tools="functions")
     assert isinstance(chat, Conversation)
-    assert chat.tools == [{"name": "f"}]
+    assert chat.tools == [WRAPPED]
     assert chat.roles == "user assistant"
 
 
@@ -61,7 +63,7 @@ def test_no_tools(value: Any) -> None:
 
 
 def test_tools_as_json_text() -> None:
-    assert records({"messages": [USER], "tools": '[{"name": "f"}]'})[0].tools == [{"name": "f"}]
+    assert records({"messages": [USER], "tools": '[{"name": "f"}]'})[0].tools == [WRAPPED]
 
 
 @pytest.mark.parametrize(
@@ -73,15 +75,15 @@ def test_tools_as_json_text() -> None:
         ({"messages": ["hi"]}, "messages[0] is a string"),
         ({"messages": [{"from": "human", "value": "x"}]}, "messages[0] has no role, only from, value"),
         ({"messages": [{}]}, "no role, only nothing"),
-        ({"messages": [{"role": "human", "content": "x"}]}, "role 'human'"),
+        ({"messages": [{"role": "narrator", "content": "x"}]}, "role 'narrator'"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content is a number"),
-        ({"messages": [USER, {"role": "assistant", "content": [{"type": "text"}]}]}, "messages[1].content is a list of 1"),
+        ({"messages": [USER, {"role": "assistant", "content": [{"type": "text"}]}]}, "messages[1].content[0] has no text, only type"),
         ({"messages": [{"role": "assistant", "content": None}]}, "neither content nor tool_calls"),
         ({"messages": [{"role": "assistant", "tool_calls": "f()"}]}, "tool_calls is a string"),
         ({"messages": [{"role": "user", "content": "a\ud83d"}]}, "half of a surrogate pair (\\ud83d)"),
-        ({"messages": [USER], "tools": "{"}, "tools is a string that is not JSON"),
-        ({"messages": [USER], "tools": {"name": "f"}}, "tools is an object"),
-        ({"messages": [USER], "tools": ["f"]}, "tools is a list of 1"),
+        ({"messages": [USER], "tools": "{"}, "tools is text that is not JSON"),
+        ({"messages": [USER], "tools": {"a": "f"}}, "tools is an object"),
+        ({"messages": [USER], "tools": ["f"]}, "tools[0] is a string"),
     ],
 )
 def test_wrong_types_in_messages(value: dict[str, Any], reason: str) -> None:

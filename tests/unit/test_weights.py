@@ -13,11 +13,11 @@ import pytest
 from ftcore.data.build import cut_right, prepare_set
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.chat import ChatRenderer
-from ftcore.data.fields import Conversation, TextPair
+from ftcore.data.formats.record_kinds import Conversation, TextPair
 from ftcore.data.prepared import ModelSource
 from ftcore.data.spans import Aligner, Tokens
 from ftcore.spec.errors import DataError
-from ftcore.spec.sections import DataSection, DataSet
+from ftcore.spec.sections import DataSection, TrainingSet
 from ftcore.tiny_llama import tiny_tokenizer
 from tests.unit.base_models import SMOLLM2, TINY_LLAMA, loaded
 from tests.unit.made_tokenizers import CHATML, FAMILIES, IM, MARKED, byte_level, wrap
@@ -144,7 +144,7 @@ def test_weight_of_a_pair() -> None:
     encoded = aligner.encode([aligner.pair(pair) for pair in pairs if isinstance(pair, TextPair)])
     assert [tokens.weights for tokens in encoded if isinstance(tokens, Tokens)] == [(2.0,), (), (1.0,), (1.0,)]
     assert "row 1: w is negative" in refused({"prompt": "a", "completion": "b", "w": -2}, form="prompt_completion", weight="w")
-    assert "data.train.columns.weight: no row has the field 'w'" in refused({"prompt": "a", "completion": "b"}, form="prompt_completion", weight="w")
+    assert "data.train.columns.weight: none of the first 1 rows has the field 'w'" in refused({"prompt": "a", "completion": "b"}, form="prompt_completion", weight="w")
 
 
 def test_weight_of_a_row_times_those_of_its_messages() -> None:
@@ -213,7 +213,7 @@ def test_rows_of_weight_0_are_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     settings: list[Message] = [{}, {"train": False}, {"weight": 0.25}]
     path.write_text("".join(json.dumps({"messages": [USER, {**ANSWER, **setting}]}) + "\n" for setting in settings), encoding="utf-8")
-    data = DataSection(train=DataSet(path=str(path)))
+    data = DataSection(train=TrainingSet(path=str(path)))
     kept = prepare_set("data.train", data.train, data, source, tmp_path)
     assert (kept.samples, kept.dropped) == (2, {"no_supervised_tokens": 1})
     samples = SampleSet.open(kept.arrow)
