@@ -32,6 +32,12 @@ class Tokens:
     """Half-open token ranges that are supervised, in order."""
     weights: tuple[float, ...]
     """What each token of a range counts, over 0; one a range."""
+    turns: tuple[int, ...] = ()
+    """Token positions where a turn (a user message and what follows it) begins, the first being the end of the head (beginning of text,
+    system message, tools); empty where the row has no turns, or they can't be cut apart."""
+
+    front: int = 0
+    """Tokens in front that the tokenizer begins every text with (beginning of text): what a cut on the left keeps."""
 
     @property
     def supervised(self) -> int:
@@ -118,7 +124,8 @@ class Aligner:
                 f"the text begins with two beginning-of-text tokens (id {self._bos_id})",
                 fix="the chat template or the prompt writes the token twice: remove one",
             )
-        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights)
+        front = len(self._leading) if ids[: len(self._leading)] == self._leading else 0
+        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights, front=front)
 
     def _exact(self, encoding: Any, spans: Sequence[CharSpan], length: int) -> list[TokenSpan] | None:
         """Token ranges whose outer edges are the spans' edges; None when a token crosses one, or the offsets leave it open."""

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ftcore.data.templates.named import template_text
 from ftcore.spec.errors import DataError, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt", "tokenization_*.py")
@@ -14,10 +15,10 @@ TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "m
 NOT_TOKENIZER = ("*.index.json", "generation_config.json")
 
 
-def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
-    """The transformers tokenizer of a model folder; it gives character offsets.
+def load_tokenizer(path: str, *, trust_remote_code: bool = False, chat_template: str = "") -> Any:
+    """The transformers tokenizer of a model folder, with the chat template that `data.chat_template` names; it gives character offsets.
 
-    Raises SpecError when it can't be loaded, DataError when it has no offsets (a slow tokenizer).
+    Raises SpecError when it or the template can't be loaded, DataError when it has no offsets (a slow tokenizer).
     """
     from transformers import AutoTokenizer
 
@@ -37,6 +38,9 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False) -> Any:
             where="model.model_name_or_path",
             fix="put a tokenizer.json (a fast tokenizer) into the model folder",
         )
+    given = template_text(chat_template)
+    if given is not None:
+        tokenizer.chat_template = given
     return tokenizer
 
 
