@@ -7,8 +7,11 @@ so a damaged file is found out before it is trained on.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import fcntl
 import json
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,14 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from ftcore.data.spans import Int32Array, TokenSpan, count_supervised
+from ftcore.data.columns import LAYOUT_VERSION, METADATA, Float32Array, columns_of, digest_of, pack_arrays, write_columns
+from ftcore.data.spans import Int32Array, TokenSpan
 from ftcore.spec.errors import DataError
-from ftcore.spec.run_dir import replacing
-
-METADATA = b"ftlaunch"
-LAYOUT_VERSION = 2
-
-Float32Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +55,31 @@ class Counts:
     """Tokens read but not kept."""
     truncated: int = 0
     """Rows kept that were cut."""
+    format: str = ""
+    """What the rows were read as."""
+    bad_rows: int = 0
+    """Rows that break a rule and were left out; among `dropped` too, as bad_row."""
+    split: int = 0
+    """Rows kept as several samples, or as a part."""
+    lost_ends: int = 0
+    """Rows kept whose last answer was cut before its end."""
+    dropped_turns: int = 0
+    """Turns longer than a sample may be, of rows that were split."""
+    repeated_tokens: int = 0
+    """Tokens that stand in several samples of one row, counted for each but the first."""
+    duplicates: int = 0
+    """Samples with the same ids as an earlier one."""
 
 
 class SampleSet:
     """The samples of one cache file."""
 
-    def __init__(self, batch: Any, counts: Counts, fingerprint: str) -> None:
+    def __init__(self, batch: Any, stored: dict[str, Any]) -> None:
         """Use `open`. Raises DataError when the columns contradict the counts."""
-        self.counts = counts
-        self.fingerprint = fingerprint
+        self.counts = counts = Counts(**stored["counts"])
+        self.fingerprint = str(stored["fingerprint"])
         """sha256 over ids, spans, rows and, where any isn't 1, weights."""
+        self._highest_id: int | None = stored.get("highest_id")
         self._ids, self._id_starts = _list_views(batch.column("ids"))
         self._spans, self._span_starts = _list_views(batch.column("spans"))
         self.is_weighted = "weights" in batch.schema.names
@@ -86,17 +99,22 @@ class SampleSet:
 
     @staticmethod
     def open(path: str | Path) -> SampleSet:
-        """Maps the file; nothing is read before it is used. Raises DataError when it is missing, cut short, or contradicts itself."""
+        """Maps the file; nothing is read before it is used, and `data gc` leaves it alone for as long.
+
+        Raises DataError when it is missing, cut short, or contradicts itself.
+        """
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
             stored = json.loads(reader.schema.metadata[METADATA])
             if stored["layout"] != LAYOUT_VERSION:
                 raise ValueError(f"layout {stored['layout']}, this ftlaunch reads {LAYOUT_VERSION}")
-            return SampleSet(reader.get_batch(0), Counts(**stored["counts"]), stored["fingerprint"])
+            samples = SampleSet(reader.get_batch(0), stored)
         except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException, DataError) as error:
             raise DataError(
                 f"can't use the prepared data: {error}", where=str(path), fix="delete the file and run again: it is made anew from the data file"
             ) from error
+        _share(samples, path)
+        return samples
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -121,11 +139,11 @@ class SampleSet:
     def is_intact(self) -> bool:
         """Whether every byte that is trained on is as it was written; reads the whole file."""
         weights = [self._weights] if self.is_weighted else []
-        return self.fingerprint == _fingerprint(self._ids, self._id_starts, self._spans, self._span_starts, self.rows, *weights)
+        return self.fingerprint == digest_of(self._ids, self._id_starts, self._spans, self._span_starts, self.rows, *weights)
 
     def highest_id(self) -> int:
-        """The largest token id in the set; reads all ids."""
-        return int(self._ids.max())
+        """The largest token id in the set."""
+        return int(self._ids.max()) if self._highest_id is None else self._highest_id
 
 
 def write_samples(
@@ -140,29 +158,18 @@ def write_samples(
 
     `weights`: for each sample one number over 0 a span; None: 1. Raises DataError when there are more or fewer than spans.
     """
-    flat_spans = [np.array(pairs, dtype=np.int32).reshape(-1) for pairs in spans]
-    id_starts, span_starts = _starts(ids), _starts(flat_spans)
-    all_ids, all_spans = np.concatenate(ids), np.concatenate(flat_spans)
-    row_array = np.array(rows, dtype=np.int32)
-    columns = {
-        "ids": pa.LargeListArray.from_arrays(_column(id_starts), _column(all_ids)),
-        "spans": pa.LargeListArray.from_arrays(_column(span_starts), _column(all_spans)),
-        "row": _column(row_array),
-        "length": _column(np.diff(id_starts).astype(np.int32)),
-        "supervised": _column(np.array([count_supervised(pairs) for pairs in spans], dtype=np.int32)),
-    }
-    hashed = [all_ids, id_starts, all_spans, span_starts, row_array]
-    if weights is not None and any(weight != 1 for each in weights for weight in each):
-        if [len(each) for each in weights] != [len(pairs) for pairs in spans]:
-            raise DataError("each supervised range needs one weight", where=str(path))
-        all_weights = np.concatenate([np.array(each, dtype=np.float32) for each in weights])
-        columns["weights"] = pa.LargeListArray.from_arrays(_column(span_starts // 2), _column(all_weights))
-        hashed.append(all_weights)
-    fingerprint = _fingerprint(*hashed)
-    stored = json.dumps({"layout": LAYOUT_VERSION, "fingerprint": fingerprint, "counts": asdict(counts)})
-    batch = pa.record_batch(columns).replace_schema_metadata({METADATA: stored})
-    with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
+    if weights is not None and [len(each) for each in weights] != [len(pairs) for pairs in spans]:
+        raise DataError("each supervised range needs one weight", where=str(path))
+    packed = pack_arrays(ids, spans, weights or [[1.0] * len(pairs) for pairs in spans], rows)
+    write_columns(path, columns_of(packed), asdict(counts))
+
+
+def _share(samples: SampleSet, path: str | Path) -> None:
+    """Holds a shared lock on the file for as long as `samples` lives, where its file system has locks: who clears caches away sees that it is used."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        weakref.finalize(samples, os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def _list_views(column: Any) -> tuple[Int32Array, Any]:
@@ -175,23 +182,3 @@ def _view(array: Any, kind: type[np.generic]) -> Any:
     values = array.buffers()[1]
     itemsize = np.dtype(kind).itemsize
     return np.frombuffer(values, dtype=kind, count=len(array), offset=array.offset * itemsize) if len(array) else np.zeros(0, dtype=kind)
-
-
-def _column(values: Any) -> Any:
-    """A numpy array as an Arrow array over the same memory."""
-    contiguous = np.ascontiguousarray(values)
-    kind = {np.dtype(np.int32): pa.int32(), np.dtype(np.int64): pa.int64(), np.dtype(np.float32): pa.float32()}[contiguous.dtype]
-    return pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)])
-
-
-def _starts(arrays: Sequence[Int32Array]) -> Any:
-    return np.concatenate(([0], np.cumsum([len(array) for array in arrays], dtype=np.int64)))
-
-
-def _fingerprint(*arrays: Any) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        contiguous = np.ascontiguousarray(array)
-        digest.update(f"{contiguous.dtype.str}{contiguous.size};".encode())
-        digest.update(contiguous.data)
-    return digest.hexdigest()
