@@ -94,7 +94,7 @@ def _check_rows(path: str) -> Problem | None:
     problem = check_data(path)
     file = None if problem is not None else _data_file(path)
     if file is not None and file.needs:
-        return Problem(what=f"{path} can't be trained on as it is: {file.needs}", fix="see docs/data.md for what a row may hold")
+        return Problem(what=f"{path} can't be trained on as it is: {file.needs}", fix="docs/data-formats.md says what a row may hold")
     return problem
 
 
@@ -148,7 +148,7 @@ def _ask_model(found: _Found) -> str:
 def _ask_data(found: _Found, model: str) -> DataFile:
     files = sorted(found.data, key=lambda each: (bool(each.needs), each.is_held_out))
     options = [*((each.path, each.described()) for each in files), (DEMO_DATA, f"{DEMO_DATA}: messages to turn into JSON, to try things out")]
-    return _data_file(_choose("Which rows to train on? A number, or a JSONL or JSON file.", options, _check_rows))
+    return _data_file(_choose("Which rows to train on? A number, a file, a folder or a hub id (owner/name).", options, _check_rows))
 
 
 def _ask_evaluation(found: _Found, held_out: list[DataFile], train: DataFile) -> DataFile | None:

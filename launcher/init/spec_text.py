@@ -15,6 +15,16 @@ METHODS = {
     "lora": "train small matrices beside a frozen model",
     "qlora": "LoRA on a model held in 4 bits: least memory",
 }
+FORMATS = {
+    "auto": "as the first rows look",
+    "messages": "conversations with role and content",
+    "sharegpt": "conversations with from and value",
+    "alpaca": "instruction, input and output, through the chat template",
+    "prompt_completion": "a prompt and what follows it, joined as they are",
+    "text": "text that is learned whole",
+    "tokenized": "input_ids and labels",
+}
+"""Format of a data set -> what its rows are."""
 _LEARNING_RATES = {"full": "2e-5", "lora": "2e-4", "qlora": "2e-4"}
 _HEAD = """\
 # A run of ftlaunch. `ftlaunch validate` checks this file, `ftlaunch plan` says what it needs, `ftlaunch` starts it.
@@ -75,13 +85,13 @@ def _data(train: DataFile, evaluation: DataFile | None) -> str:
     held_out = "  # Held-out rows, for a loss that says whether the model learns more than its rows by heart:\n  # eval: {path: held_out.jsonl}\n"
     if evaluation is not None:
         held_out = "  eval:                       # held-out rows\n" + _data_set(evaluation)
-    lengths = "  max_length: 1024            # tokens of the longest sample\n  overlong: drop              # longer ones: drop, error or truncate_right\n"
+    lengths = "  max_length: 1024            # tokens of the longest sample\n  overlong: drop              # or error, truncate_right, truncate_left, split\n"
     return f"data:\n  train:\n{_data_set(train)}{held_out}{lengths}"
 
 
 def _data_set(file: DataFile) -> str:
     columns = ", ".join(f"{name}: {quoted(own)}" for name, own in file.columns.items())
-    return f"    path: {quoted(file.path)}\n    format: {file.format:<18}# messages or prompt_completion\n" + (
+    return f"    path: {quoted(file.path)}\n    format: {file.format:<18}# {FORMATS[file.format]}\n" + (
         f"    columns: {{{columns}}}   # our name: the file's\n" if columns else ""
     )
 

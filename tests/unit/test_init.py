@@ -52,12 +52,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         ([PAIR, PAIR], "prompt_completion", {}, ""),
         ([{"prompt": TALK["messages"][:1], "completion": TALK["messages"][1:]}], "prompt_completion", {}, ""),
         ([{"question": "a", "answer": "b"}], "prompt_completion", {"prompt": "question", "completion": "answer"}, ""),
-        ([{"instruction": "a", "input": "", "output": "b"}], "prompt_completion", {"prompt": "instruction", "completion": "output"}, ""),
-        ([{"instruction": "a", "input": "c", "output": "b"}], "", {}, "Alpaca"),
-        ([{"conversations": [{"from": "human", "value": "a"}]}], "", {}, "ShareGPT"),
-        ([{"text": "a"}], "", {}, "only answers are learned"),
-        ([{"a": 1}, {"b": 2}], "", {}, "rows have a"),
-        ([{}], "", {}, "no keys"),
+        ([{"instruction": "a", "input": "", "output": "b"}], "alpaca", {}, ""),
+        ([{"instruction": "a", "context": "c", "response": "b"}], "alpaca", {"output": "response", "input": "context"}, ""),
+        ([{"conversations": [{"from": "human", "value": "a"}]}], "sharegpt", {}, ""),
+        ([{"text": "a"}], "text", {}, ""),
+        ([{"input_ids": [1, 2], "labels": [-100, 2]}], "tokenized", {}, ""),
+        ([{"a": 1}, {"b": 2}], "", {}, "the fields of the first row are a (a number)"),
+        ([{}], "", {}, "are none"),
         ([], "", {}, "no rows"),
         ([[1]], "", {}, "not JSON objects"),
     ],
@@ -90,7 +91,7 @@ def test_only_the_beginning_of_a_large_file_is_read(tmp_path: Path, suffix: str)
 def test_what_lies_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rows(tmp_path / "data" / "rows.jsonl", TALK)
     write_rows(tmp_path / "rows-eval.jsonl", PAIR)
-    write_rows(tmp_path / "text.jsonl", {"text": "x"})
+    write_rows(tmp_path / "text.jsonl", {"story": "x"})
     (tmp_path / "package.json").write_text('{"name": "x"}', encoding="utf-8")
     assert [(each.path, each.is_held_out, bool(each.needs)) for each in find_data(tmp_path)] == [
         *(("rows-eval.jsonl", True, False), ("text.jsonl", False, True), ("data/rows.jsonl", False, False))
@@ -176,7 +177,7 @@ def test_without_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--yes"], 2, "give --data: there are a.jsonl, b.jsonl"),
         (["--yes", "--model", "owner/name"], 2, "give --data: there are a.jsonl, b.jsonl"),
         (["--yes", "--model", "./nowhere", "--data", "nowhere.jsonl"], 2, "2 problems"),
-        (["--yes", "--model", "owner/name", "--data", "text.jsonl"], 4, "only answers are learned"),
+        (["--yes", "--model", "owner/name", "--data", "text.jsonl"], 4, "columns: {text: story}"),
         (["--yes", "--model", "owner/name", "--data", "a.jsonl", "--eval", "text.jsonl"], 4, "--eval"),
         (["--yes", "--model", "owner/name", "--data", "a.jsonl", "--hosts", "nowhere"], 2, "--hosts"),
         (["--yes", "--model", "owner/name", "--data", "a.jsonl", "-o", "a.jsonl"], 2, "ends in .yaml"),
@@ -188,14 +189,14 @@ def test_without_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_what_init_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, told: str) -> None:
     write_rows(tmp_path / "a.jsonl", PAIR)
     write_rows(tmp_path / "b.jsonl", PAIR)
-    write_rows(tmp_path / "text.jsonl", {"text": "x"})
+    write_rows(tmp_path / "text.jsonl", {"story": "x"})
     before = {path.name for path in tmp_path.iterdir()}
     assert init(tmp_path, *arguments) == status and told in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_no_data_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_rows(tmp_path / "text.jsonl", {"text": "x"})
+    write_rows(tmp_path / "text.jsonl", {"story": "x"})
     assert init(tmp_path, "--yes", "--model", "owner/name") == 2
     assert "text.jsonl (not yet usable" in capsys.readouterr().err
     (tmp_path / "m").mkdir()
@@ -249,11 +250,11 @@ def answer(handle: int, dialogue: Sequence[tuple[str, str]]) -> str:
 def test_questions_on_a_terminal(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", {"question": "a", "answer": "b"})
     write_rows(tmp_path / "rows_dev.jsonl", {"question": "a", "answer": "b"})
-    write_rows(tmp_path / "shared.jsonl", {"conversations": [{"from": "human", "value": "a"}]})
+    write_rows(tmp_path / "story.jsonl", {"story": "a"})
     (tmp_path / "hostfile").write_text("localhost slots=2\n", encoding="utf-8")
     dialogue = [
         *(("Which model?", "99"), ("there is no 99 in this list", "./nowhere"), ("no such file or folder", "owner/name")),
-        *(("Which rows to train on?", "3"), ("ShareGPT", "1"), ("Which held-out rows", ""), ("How to train it?", "adapter"), ("there are lora", "3")),
+        *(("Which rows to train on?", "3"), ("text: story", "1"), ("Which held-out rows", ""), ("How to train it?", "adapter"), ("there are lora", "3")),
         ("On which hosts?", "2"),
     ]
     with terminal(tmp_path) as (process, handle):
