@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.data.cache import SampleSet
-from ftcore.data.fields import Conversation, Record, to_records
+from ftcore.data.formats.decide import decide_format
+from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.problems import placed, stop_on
 from ftcore.data.records import load_bytes, parse_rows
-from ftcore.spec.errors import CheckpointError, DataError
+from ftcore.spec.errors import CheckpointError, DataError, Problem
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
 from ftcore.spec.sections import DataSet
 
 TokenIds = tuple[int, ...]
+
+UNASKED = ("text", "tokenized")
+"""Formats whose rows are no questions."""
+UNASKED_FIX = "remove evaluation.metrics for a loss alone, or evaluate them on a set of messages, sharegpt, alpaca or prompt_completion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +54,31 @@ class Prompt:
 def read_questions(dataset: DataSet, rows: Collection[int], where: str) -> list[Question]:
     """The rows of a data set with these numbers (from 1), in file order. `where` is the set's place in the spec.
 
-    Raises DataError when the file can't be read, and naming every row among them that does not end with an answer in text.
+    Raises DataError when the file can't be read, when the set's format has no questions, and naming every row among them that does not end
+    with an answer in text.
     """
-    wanted = [row for row in parse_rows(load_bytes(dataset.path), dataset.path) if row.number in rows]
-    questions, problems = [], []
-    for record in to_records(wanted, dataset, where):
+    read = parse_rows(load_bytes(dataset.path), dataset.path)
+    decided, _ = decide_format(dataset, read, where)
+    if decided.format in UNASKED:
+        what = f"rows of the format {decided.format} ask nothing that an answer could be compared with"
+        raise DataError([Problem(what=what, file=dataset.path, where=where, fix=UNASKED_FIX)])
+    maker = RecordMaker(decided, decided.format, where)
+    questions: list[Question] = []
+    problems: list[Problem] = []
+    for row in read:
+        if row.number not in rows:
+            continue
         try:
-            questions.append(_question(record))
+            questions.append(_question(maker.record(row)))
         except DataError as error:
-            problems.extend(placed(error, file=dataset.path, row=record.row.number, line=record.row.line))
+            problems.extend(placed(error, file=dataset.path, row=row.number, line=row.line))
     stop_on(problems, dataset.path)
     return questions
 
 
-def _question(record: Record) -> Question:
+def _question(record: Conversation | TextPair) -> Question:
     row = record.row.number
-    if not isinstance(record, Conversation):
+    if isinstance(record, TextPair):
         return Question(row=row, prompt=record.prompt, expected=record.completion)
     last = record.messages[-1]
     if last["role"] != "assistant" or not last.get("content"):
@@ -85,7 +100,8 @@ def make_prompts(tokenizer: Any, questions: Sequence[Question], samples: SampleS
 
     `samples` holds a sample for each question's row. Raises DataError naming every row whose prompt is empty.
     """
-    by_row = {int(row): index for index, row in enumerate(samples.rows)}
+    # A row that was split has several samples; the first one holds the prompt.
+    by_row = {int(row): len(samples.rows) - 1 - index for index, row in enumerate(samples.rows[::-1])}
     prompts, empty = [], []
     for question in questions:
         if question.messages:

@@ -41,6 +41,7 @@ def test_questions_end_before_the_answer() -> None:
     [
         ("messages", {"messages": [{"role": "user", "content": "and now?"}]}),
         ("messages", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]}),
+        ("sharegpt", {"conversations": [{"from": "human", "value": "hi"}, {"from": "function_call", "value": '{"name": "f"}'}]}),
     ],
 )
 def test_a_row_without_an_answer_is_refused(tmp_path: Path, form: str, row: dict[str, Any]) -> None:
@@ -48,6 +49,31 @@ def test_a_row_without_an_answer_is_refused(tmp_path: Path, form: str, row: dict
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(DataError, match="row 1"):
         read_questions(DataSet(path=str(path), format=form), [1], "data.eval")
+
+
+@pytest.mark.parametrize(
+    ("row", "messages", "prompt", "expected"),
+    [
+        ({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "system": "s"}, ["s", "a"], "", "b"),
+        ({"instruction": "a", "input": "x", "output": "b", "history": [["c", "d"]]}, ["c", "d", "a\nx"], "", "b"),
+        ({"question": "a", "answer": "b"}, [], "a", "b"),
+        ({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}, ["a"], "", "b"),
+    ],
+)
+def test_questions_of_every_format(tmp_path: Path, row: dict[str, Any], messages: list[str], prompt: str, expected: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    (question,) = read_questions(DataSet(path=str(path)), [1], "data.eval")
+    assert ([message["content"] for message in question.messages], question.prompt, question.expected) == (messages, prompt, expected)
+
+
+@pytest.mark.parametrize("row", [{"text": "a"}, {"input_ids": [1, 2], "labels": [-100, 2]}])
+def test_sets_without_questions(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match="ask nothing that an answer could be compared with") as caught:
+        read_questions(DataSet(path=str(path)), [1], "data.eval_sets.other")
+    assert caught.value.problems[0].where == "data.eval_sets.other" and "remove evaluation.metrics" in str(caught.value)
 
 
 def test_a_batch_answers_as_one_by_one(tiny: tuple[Any, Any]) -> None:
