@@ -1,10 +1,13 @@
-"""Models of the Hugging Face hub, downloaded once into its own cache."""
+"""The Hugging Face hub: models, downloaded once into its own cache; and what its refusals mean, in our words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from ftcore.spec.errors import SpecError
+from ftcore.spec.errors import FtError, SpecError
 from ftcore.spec.events import emit
 
 WHERE = "model.model_name_or_path"
@@ -13,37 +16,63 @@ IGNORED = ["*/*", "consolidated*"]
 """Folders hold other formats; `consolidated` is a second copy of the weights."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked of the hub, for its refusals."""
+
+    kind: str
+    """model or data set."""
+    name: str
+    """OWNER/NAME."""
+    revision: str
+    where: str
+    """Key of the name in the spec."""
+    revision_where: str
+    """Key of the revision in the spec."""
+    error: type[FtError]
+    """What a refusal becomes."""
+
+
 def download(name: str, revision: str, *, with_code: bool) -> tuple[Path, str]:
     """(folder, commit) of a hub model. What is there already is not downloaded again; without network the cache is used.
 
     Raises SpecError when there is no such model or revision, it is not public, or neither network nor cache have it.
     """
-    from huggingface_hub import errors
-
     emit("progress", stage="prepare", done=0, total=0, text=f"fetching {name}")
     patterns = [*FILES, "*.py"] if with_code else FILES
-    try:
+    with fetching(Wanted(kind="model", name=name, revision=revision, where=WHERE, revision_where="model.revision", error=SpecError)):
         folder = _snapshot(name, revision, patterns)
         if not list(folder.glob("*.safetensors")):
             folder = _snapshot(name, revision, [*patterns, "*.bin"])
+    return folder, folder.name
+
+
+@contextmanager
+def fetching(wanted: Wanted) -> Iterator[None]:
+    """Turns what the hub's library raises in the block into `wanted.error`: no such thing or revision, not public, neither network nor cache."""
+    from huggingface_hub import errors
+
+    kind, name, where, refusal = wanted.kind, wanted.name, wanted.where, wanted.error
+    try:
+        yield
     except errors.HFValidationError as error:
-        raise SpecError(f"{name!r} is neither a folder nor a hub id", where=WHERE, fix="check the path; a hub id reads OWNER/NAME") from error
+        raise refusal(f"{name!r} is neither a folder nor a hub id", where=where, fix="check the path; a hub id reads OWNER/NAME") from error
     except errors.GatedRepoError as error:
-        raise SpecError(
-            f"the model {name} asks for a licence to be accepted", where=WHERE, fix=f"accept it at https://huggingface.co/{name} and set HF_TOKEN"
-        ) from error
+        page = f"https://huggingface.co/{'datasets/' if kind == 'data set' else ''}{name}"
+        raise refusal(f"the {kind} {name} asks for a licence to be accepted", where=where, fix=f"accept it at {page} and set HF_TOKEN") from error
     except errors.RevisionNotFoundError as error:
-        raise SpecError(f"the model {name} has no revision {revision!r}", where="model.revision", fix="use a branch, tag or commit of the model") from error
+        raise refusal(
+            f"the {kind} {name} has no revision {wanted.revision!r}", where=wanted.revision_where, fix=f"use a branch, tag or commit of the {kind}"
+        ) from error
     except errors.RepositoryNotFoundError as error:
-        raise SpecError(f"the hub has no model {name}, or it is private", where=WHERE, fix="check the name; set HF_TOKEN for a private model") from error
+        raise refusal(f"the hub has no {kind} {name}, or it is private", where=where, fix="check the name; set HF_TOKEN for a private one") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SpecError(
-            f"no folder {name}, and the hub model of that name could not be fetched: {reason}",
-            where=WHERE,
+        raise refusal(
+            f"no folder {name}, and the hub {kind} of that name could not be fetched: {reason}",
+            where=where,
             fix="check the name and the network, or name a local folder",
         ) from error
-    return folder, folder.name
 
 
 def _snapshot(name: str, revision: str, patterns: list[str]) -> Path:

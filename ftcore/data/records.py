@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ftcore.data.extraction import BUILTIN_PREFIX, builtin_bytes
 from ftcore.data.problems import placed, stop_on
+from ftcore.data.reading.rows import Row
 from ftcore.spec.errors import DataError, Problem
 
+__all__ = ["Row", "load_bytes", "parse_rows"]
+
 BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One JSON object of a file."""
-
-    number: int
-    """From 1; blank lines don't count."""
-    line: int | None
-    """1-based line of a JSONL file; None in a JSON array."""
-    value: dict[str, Any]
 
 
 def load_bytes(path: str) -> bytes:

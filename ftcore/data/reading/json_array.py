@@ -1,0 +1,172 @@
+"""A JSON array of objects, read element by element: a window of its text is held, never all of it (but for an element as large as that)."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ftcore.data.reading.json_text import ESCAPED, LENIENT, STRICT, BadTextError, as_object, excerpt, not_utf8
+from ftcore.data.reading.rows import BadRow, DataFile, Items, Row, bad_row
+from ftcore.data.reading.streams import BOM, ByteStream
+from ftcore.spec.errors import DataError, Problem
+
+SPACE = re.compile(r"[ \t\r\n]*")
+LONGEST_TOKEN = 16
+"""An error nearer than this to the end of what was read may be a token cut in two: \\ud83d\\ude00 has 12 characters, -Infinity 9."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """A part of the text, and where it stands in the file."""
+
+    stream: ByteStream
+    decoder: Any
+    text: str = ""
+    at: int = 0
+    """Where reading stands in `text`."""
+    offset: int = 0
+    """Byte at which `text` begins."""
+    line: int = 1
+    """Line at `at`."""
+    ended: bool = False
+
+    def more(self) -> bool:
+        """Reads on, twice as far each time; False at the end of the file."""
+        wanted = max(len(self.text) - self.at, 1)
+        parts: list[str] = []
+        got = 0
+        while got < wanted and not self.ended:
+            block = self.stream.read()
+            self.ended = not block
+            parts.append(self.decoder.decode(block, final=self.ended))
+            got += len(parts[-1])
+        if got:
+            self.offset, self.text, self.at = self.byte(self.at), "".join([self.text[self.at :], *parts]), 0
+        return got > 0
+
+    def byte(self, at: int) -> int:
+        """The byte offset in the file of the character `at` of the window."""
+        before = self.text[:at]
+        return self.offset + (len(before) if before.isascii() else len(before.encode("utf-8", "surrogateescape")))
+
+    def skip_space(self) -> str:
+        """Goes to the next character that is no white space and gives it; "" at the end of the file."""
+        while True:
+            after = SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            self.move(after)
+            if after < len(self.text):
+                return self.text[after]
+            if not self.more():
+                return ""
+
+    def move(self, to: int) -> None:
+        """Goes on to the character `to`."""
+        self.line += self.text.count("\n", self.at, to)
+        self.at = to
+
+
+def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
+    """The elements that begin after the byte `position` (0, or what stands beside an element), numbered from `first` if it isn't 0.
+
+    Raises DataError where the array is broken or cut: what comes after can't be told apart.
+    """
+    stream = ByteStream(file, position)
+    mark = 0 if position else stream.skip(BOM)
+    window = _Window(stream, codecs.getincrementaldecoder("utf-8")("surrogateescape"), offset=position or mark)
+    number, begun = first, position > 0
+    if not begun:
+        window.skip_space()
+        window.move(window.at + 1)
+    while True:
+        character = window.skip_space()
+        if character == "]":
+            return _check_end(window, number)
+        if begun:
+            if character != ",":
+                raise _broken(window, number, window.at, "',' or ']' must follow an element" if character else "the array is cut off")
+            window.move(window.at + 1)
+            character = window.skip_space()
+        start, line = window.byte(window.at), None if position else window.line
+        row = _element(window, file.name, number, line, start)
+        yield window.byte(window.at), row
+        begun = True
+        number += number > 0
+
+
+def _element(window: _Window, file: str, number: int, line: int | None, start: int) -> Row | BadRow:
+    value: Any = None
+    reason = ""
+    while True:
+        try:
+            value, end = STRICT.raw_decode(window.text, window.at)
+        except json.JSONDecodeError as error:
+            if _may_be_cut(window, error) and window.more():
+                continue
+            raise _broken(window, number, error.pos, error.msg) from None
+        except RecursionError as error:
+            raise _broken(window, number, window.at, f"{error}") from None
+        except ValueError as error:
+            reason = str(error)
+            end = _end_of(window, number)
+            if end < 0:
+                continue
+        if end < len(window.text) or not window.more():
+            break
+    text, window_at = window.text[window.at : end], window.at
+    window.move(end)
+    try:
+        if not text.isascii() and (wrong := ESCAPED.search(text)):
+            before = len(window.text[window_at : window_at + wrong.start()].encode("utf-8", "surrogateescape"))
+            raise not_utf8(ord(wrong[0]) - 0xDC00, start + before, window.stream.measured_in)
+        if reason:
+            raise BadTextError(f"not usable JSON: {reason}", "an array of objects")
+        return Row(number=number, file=file, line=line, value=as_object(value))
+    except BadTextError as error:
+        return bad_row(file, number, line, start, what=error.what, fix=error.fix)
+
+
+def _end_of(window: _Window, number: int) -> int:
+    """Where the element ends whose values are refused; -1: more was read, try again."""
+    try:
+        return LENIENT.raw_decode(window.text, window.at)[1]
+    except json.JSONDecodeError as error:
+        if _may_be_cut(window, error) and window.more():
+            return -1
+        raise _broken(window, number, error.pos, error.msg) from None
+    except (ValueError, RecursionError) as error:  # a number of too many digits
+        raise _broken(window, number, window.at, str(error)) from None
+
+
+def _may_be_cut(window: _Window, error: json.JSONDecodeError) -> bool:
+    return not window.ended and (error.msg.startswith("Unterminated string") or error.pos > len(window.text) - LONGEST_TOKEN)
+
+
+def _broken(window: _Window, number: int, at: int, reason: str) -> DataError:
+    """The error at the character `at` of the window."""
+    line = window.line + window.text.count("\n", window.at, at)
+    after = " (the file ends there)" if window.ended and at >= len(window.text.rstrip()) else ""
+    what = f"not a JSON array: {reason} at byte offset {window.byte(at)} of {window.stream.measured_in}{after}: {excerpt(window.text, at)}"
+    where = f"row {number}" if number else ""
+    return DataError([Problem(what=what, where=where, file=window.stream.file.name, line=line, fix="was the file cut? rows after this place can't be read")])
+
+
+def _check_end(window: _Window, number: int) -> None:
+    window.move(window.at + 1)
+    if window.skip_space():
+        raise _broken(window, number, window.at, "something follows the end of the array")
+
+
+def grouped(items: Iterator[tuple[int, Row | BadRow]], size: int) -> Iterator[list[Row | BadRow]]:
+    """The rows of `items` in lists of `size`."""
+    held: list[Row | BadRow] = []
+    for _, row in items:
+        held.append(row)
+        if len(held) == size:
+            yield held
+            held = []
+    if held:
+        yield held
