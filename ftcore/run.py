@@ -35,6 +35,7 @@ from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import emit, emit_at
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
+from ftcore.train.data_change import settle
 from ftcore.train.isolation import require_isolated_samples
 from ftcore.train.loop import Job, Trainer
 
@@ -99,7 +100,7 @@ def restore(engine: Engine, job: Job) -> Cursor:
 
     Raises CheckpointError when checkpoints are there and none is whole, or the newest whole one is not of this job.
     """
-    start = Cursor(order_seed=job.spec.train.seed, data_fingerprint=job.train.fingerprint)
+    start = Cursor.at_start(job.data, job.spec.train.seed)
     search = find_over_ranks(job.run_dir.checkpoints, engine.ranks)
     first = engine.ranks.is_first
     for reason in search.skipped if first else ():
@@ -110,12 +111,12 @@ def restore(engine: Engine, job: Job) -> Cursor:
             record_event(job.run_dir, "note", text="stopped before its first checkpoint was whole: starting from update 0")
         return start
     cursor = load_checkpoint(engine, search.found, spec=job.spec, base=job.base, tell=lambda text: record_event(job.run_dir, "note", text=text))
-    cursor.check_same_data(fingerprint=job.train.fingerprint, seed=job.spec.train.seed)
+    cursor = settle(cursor, job.data, job.spec.train.seed, job.run_dir, engine.ranks)
     if first:
         # Only now: a resume that is refused changes nothing.
         set_aside_newer(search.found.path)
         record_event(job.run_dir, "resumed", update=cursor.next_update, path=search.found.path.name)
-        emit("note", text=f"resumed from {search.found.path.name}: {cursor.next_update} of {job.sequence.total_updates} updates done")
+        emit("note", text=f"resumed from {search.found.path.name}: {cursor.next_update} of {job.total_updates} updates done")
     return cursor
 
 

@@ -93,7 +93,7 @@ def _train(request: VerificationRequest, part: Part, run_dir: RunDir, prepared: 
     for update in range(cursor.next_update, part.until):
         trainer.train_update(update)
     trainer.close()
-    _save(engine, job, trainer.cursor)
+    _save(engine, job, trainer.saved_cursor())
     engine.deepspeed.destroy()
 
 

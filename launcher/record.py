@@ -24,6 +24,8 @@ class Record:
     """What rank 0 told when the run stopped as it was asked to."""
     early_stop: Event | None = None
     """What rank 0 told when its evaluations ended the run."""
+    data_end: Event | None = None
+    """What rank 0 told when the data ended before the last update."""
     trains: bool = False
     """Whether any rank has begun."""
     errors: list[Event] = field(default_factory=list)
@@ -47,6 +49,8 @@ class Record:
             self.saved = event
         elif name == "early_stop":
             self.early_stop = event
+        elif name == "data_end":
+            self.data_end = event
         elif name == "preempt":
             self.preempted_by = int(event["signal"])
         elif name == "error":

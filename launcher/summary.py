@@ -17,6 +17,8 @@ def render_summary(record: Record, *, run_folder: str, model_folder: str | None,
         lines.append(f"  evaluation loss   {name}{_change(first, last)}, per supervised token")
     if record.early_stop is not None:
         lines.append(f"  stopped early     {_reason(record.early_stop)}")
+    if record.data_end is not None:
+        lines.append(f"  data ended        after update {record.data_end.get('update')} of {record.data_end.get('total_updates')}, as data.repeat: false says")
     if record.skipped:
         lines.append(f"  updates skipped   {record.skipped}, not finite: see events.jsonl in the run folder")
     lines.append(f"  run folder        {run_folder}")

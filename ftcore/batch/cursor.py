@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from ftcore.spec.errors import CheckpointError
+from ftcore.batch.data_identity import DataIdentity
+from ftcore.spec.errors import CheckpointError, Problem
 
-_LATER = frozenset({"lowest_metric", "evaluations_without_gain", "measured_update"})
+_LATER = frozenset({"lowest_metric", "evaluations_without_gain", "measured_update", "data_sets", "data_draws", "seen_by_set", "stream"})
 """Fields that cursors of older checkpoints don't have."""
 
 
@@ -29,6 +32,14 @@ class Cursor:
     """The seed the order is made from."""
     data_fingerprint: str
     """Fingerprint of the training set the position belongs to."""
+    data_sets: dict[str, str] = field(default_factory=dict)
+    """Fingerprint of each set by name; empty in older cursors."""
+    data_draws: dict[str, int] = field(default_factory=dict)
+    """Samples that an epoch draws of each set."""
+    seen_by_set: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Samples, tokens and supervised tokens so far of each set of a mix; empty with a single set."""
+    stream: dict[str, Any] | None = None
+    """Where a stream stands; None: the update's number is enough."""
     lowest_metric: float | None = None
     """The lowest checkpoint.metric_for_best_model of all evaluations; None: none was measured."""
     evaluations_without_gain: int = 0
@@ -36,8 +47,32 @@ class Cursor:
     measured_update: int = -1
     """Updates done at the last evaluation that measured it; -1: there was none."""
 
-    def advance(self, *, epoch: int, stepped: bool, samples: int, supervised_tokens: int, tokens: int) -> Cursor:
-        """The cursor after one more update; `epoch` is that of the update after it, `stepped` says whether the optimizer took a step."""
+    @staticmethod
+    def at_start(data: DataIdentity, seed: int) -> Cursor:
+        """Before the first update of a run on these data."""
+        return Cursor(order_seed=seed, data_fingerprint=data.fingerprint).on(data)
+
+    def on(self, data: DataIdentity) -> Cursor:
+        """The same update, learning rate and counts on other data: what follows is in the order of those."""
+        same = data.fingerprint == self.data_fingerprint
+        known = {"data_sets": dict(data.sets), "data_draws": dict(data.draws)}
+        return dataclasses.replace(self, data_fingerprint=data.fingerprint, stream=self.stream if same else None, **known)
+
+    @property
+    def data(self) -> DataIdentity:
+        """The data that the position belongs to."""
+        return DataIdentity(fingerprint=self.data_fingerprint, sets=self.data_sets, draws=self.data_draws)
+
+    def advance(
+        self, *, epoch: int, stepped: bool, samples: int, supervised_tokens: int, tokens: int, by_set: Mapping[str, Mapping[str, int]] | None = None
+    ) -> Cursor:
+        """The cursor after one more update; `epoch` is that of the update after it, `stepped` says whether the optimizer took a step.
+
+        `by_set`: the update's counts by set of a mix.
+        """
+        seen = {name: dict(counts) for name, counts in self.seen_by_set.items()}
+        for name, counts in (by_set or {}).items():
+            seen[name] = {key: seen.get(name, {}).get(key, 0) + count for key, count in counts.items()}
         return dataclasses.replace(
             self,
             epoch=epoch,
@@ -46,6 +81,7 @@ class Cursor:
             samples_seen=self.samples_seen + samples,
             supervised_tokens_seen=self.supervised_tokens_seen + supervised_tokens,
             tokens_seen=self.tokens_seen + tokens,
+            seen_by_set=seen,
         )
 
     def to_json(self) -> str:
@@ -63,15 +99,13 @@ class Cursor:
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"not a cursor: {error}", where="cursor.json") from error
 
-    def check_same_data(self, *, fingerprint: str, seed: int) -> None:
-        """Raises CheckpointError when the data or the seed changed since the cursor was written: its position would mean other samples."""
-        if fingerprint != self.data_fingerprint:
-            raise CheckpointError(
-                f"the training data changed since the checkpoint was written (fingerprint {self.data_fingerprint[:12]} then, {fingerprint[:12]} now)",
-                where="data.train",
-                fix="put the data back as it was, or start a new run",
-            )
+    def require_same(self, data: DataIdentity, seed: int, *, other_data: bool = False) -> None:
+        """Raises CheckpointError when the seed changed since the cursor was written, or the data, with each set that did: its position would mean
+        other samples. `other_data`: the data may be others.
+        """
+        problems = [] if other_data else data.problems_since(self.data)
         if seed != self.order_seed:
-            raise CheckpointError(
-                f"train.seed is {seed}, the checkpoint was written with {self.order_seed}", where="train.seed", fix="resume with the same seed"
-            )
+            what = f"train.seed is {seed}, the checkpoint was written with {self.order_seed}"
+            problems.append(Problem(what=what, where="train.seed", fix="resume with the same seed"))
+        if problems:
+            raise CheckpointError(problems)

@@ -76,5 +76,8 @@ class Feeder(Protocol):
     def next(self, update: int) -> FedUpdate | None:
         """The update numbered `update`, from 0. None, on all ranks alike: the data have ended before it."""
 
+    def whole_position(self, position: dict[str, Any]) -> dict[str, Any] | None:
+        """What a cursor keeps of a stream, made of every rank's `FedUpdate.position` of the same update; every rank calls it."""
+
     def close(self) -> None:
         """Ends what works ahead; a later `next` begins it again. Never hangs, and may be called twice."""

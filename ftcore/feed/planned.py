@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ftcore.batch.collate import collate
 from ftcore.batch.deal import deal
 from ftcore.batch.window import UpdateSequence, UpdateWindow
-from ftcore.data.cache import Sample
+from ftcore.data.mix import SampleMix, counts_by_set
 from ftcore.dist import Ranks
 from ftcore.feed.ahead import Ahead
 from ftcore.feed.fed_update import LONGEST_SAMPLES, Counts, FedUpdate, Int64s
 from ftcore.feed.layout import Layout
 
 
-class Samples(Protocol):
-    """What is fed: one data set, or several as one."""
-
-    lengths: npt.NDArray[np.int32]
-    """[S] tokens of each sample."""
-    supervised: npt.NDArray[np.int32]
-    """[S] labels that count."""
-
-    @property
-    def weight_sums(self) -> npt.NDArray[np.float64]:
-        """[S] weights of each sample's labels that count."""
-
-    def sample(self, index: int) -> Sample:
-        """Sample `index`, from 0."""
-
-
 class PlannedFeeder:
     """One rank's feeder. The update's number is all there is to know of a position: any update is found by seek, at the same cost."""
 
     def __init__(
-        self, samples: Samples, sequence: UpdateSequence, layout: Layout, ranks: Ranks, *, ahead: int = 0, reorder_seed: int | None = None
+        self, samples: SampleMix, sequence: UpdateSequence, layout: Layout, ranks: Ranks, *, ahead: int = 0, reorder_seed: int | None = None
     ) -> None:
         """`ahead`: updates that are put together before they are asked for. `reorder_seed`: another order inside each micro-step; None: as dealt."""
         self._samples, self._sequence, self._layout, self._ranks = samples, sequence, layout, ranks
@@ -55,6 +38,10 @@ class PlannedFeeder:
         fed = self._ahead.get(update)
         self.wait_s = time.perf_counter() - started
         return fed
+
+    def whole_position(self, position: dict[str, Any]) -> dict[str, Any] | None:
+        """None: the update's number says it all."""
+        return None
 
     def close(self) -> None:
         """Ends the thread that works ahead."""
@@ -75,9 +62,16 @@ class PlannedFeeder:
             parts=parts,
             batches=[collate([self._samples.sample(int(sample)) for sample in part], self._layout.layout) for part in parts],
             weight_sum=float(self._samples.weight_sums[ids].sum()),
-            counts=Counts(samples=len(ids), tokens=int(lengths.sum()), supervised_tokens=int(self._samples.supervised[ids].sum())),
+            counts=Counts(samples=len(ids), tokens=int(lengths.sum(dtype=np.int64)), supervised_tokens=int(self._samples.supervised[ids].sum(dtype=np.int64))),
+            by_set=self._by_set(ids),
             longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
         )
+
+    def _by_set(self, ids: Int64s) -> dict[str, Counts]:
+        if len(self._samples.names) == 1:
+            return {}
+        counted = counts_by_set(self._samples, ids)
+        return {name: Counts(samples=samples, tokens=tokens, supervised_tokens=supervised) for name, (samples, tokens, supervised) in counted.items()}
 
     def _parts(self, window: UpdateWindow) -> list[Int64s]:
         """This rank's samples of the update by micro-step."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ftcore.batch.cursor import Cursor
+from ftcore.batch.data_identity import DataIdentity
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
+from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
 from ftcore.feed.fed_update import Feeder
@@ -22,7 +24,7 @@ class Job:
 
     spec: Spec
     run_dir: RunDir
-    train: SampleSet
+    train: SampleMix
     held_out: dict[str, SampleSet]
     """Evaluation sets by name."""
     sequence: UpdateSequence
@@ -38,9 +40,16 @@ class Job:
         return Layout(micro_batch_tokens=batch.micro_batch_tokens, attention_share=self.attention_share, layout=batch.layout)
 
     @property
-    def fingerprint(self) -> str:
-        """Of the training data: what a position in them belongs to."""
-        return self.train.fingerprint
+    def data(self) -> DataIdentity:
+        """The training data, as what a position in them belongs to."""
+        names = self.train.names
+        draws = dict(zip(names, self.sequence.order.counts, strict=True))
+        return DataIdentity(fingerprint=self.sequence.fingerprint, sets=dict(zip(names, self.train.fingerprints, strict=True)), draws=draws)
+
+    @property
+    def total_updates(self) -> int:
+        """Updates of the run."""
+        return self.sequence.total_updates
 
     @property
     def samples_an_update(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -68,6 +69,11 @@ class UpdateLog:
             return {}
         sums = sum_over_ranks(result.loss_sums.double().sum(dim=0).tolist(), self._ranks)
         return {name: total / update.weight_sum for name, total in zip(update.adapters or ("",), sums, strict=True)}
+
+
+def counts_of_sets(by_set: Mapping[str, Mapping[str, int]], seen: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """What a line says of each set of a mix: what the update holds of it, and, as NAME_seen, what the run has trained on so far."""
+    return {name: {**counts, **{f"{key}_seen": count for key, count in seen[name].items()}} for name, counts in by_set.items()}
 
 
 def _norm(result: UpdateResult | None) -> float | None:

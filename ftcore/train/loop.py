@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from ftcore.agreement import Agreement
 from ftcore.batch.cursor import Cursor
@@ -21,9 +22,10 @@ from ftcore.spec.events import emit, emit_at
 from ftcore.train.clip import clip_groups
 from ftcore.train.early_stop import after_evaluation, is_over, made_up_for
 from ftcore.train.evaluate import evaluate_sets
+from ftcore.train.history import happened
 from ftcore.train.insight import Insight
 from ftcore.train.job import Job
-from ftcore.train.log import UpdateLog
+from ftcore.train.log import UpdateLog, counts_of_sets
 from ftcore.train.nonfinite import NonFiniteRule, explain
 from ftcore.train.preemption import hurried_save
 from ftcore.train.profile import Profile
@@ -41,13 +43,18 @@ class Trainer:
         self.cursor = made_up_for(cursor, newest, job.spec.evaluation, engine.ranks) if job.spec.checkpoint.metric_for_best_model else cursor
         self._feeder = job.open_feeder(engine.ranks, cursor)
         self._total = self._feeder.total_updates
+        self._waited_s = 0.0
+        """For data, in this launch."""
         self._metric: float | None = None
         """The metric of the best model, where it was measured after the last update."""
         self._best: float | None = None
         """The lowest one of the run's checkpoints."""
         if job.spec.checkpoint.metric_for_best_model and cursor.next_update:
             self._best = lowest_metric_over_ranks(newest, engine.ranks)
-        self._evaluating = False
+        self._evaluating = self._data_ended = False
+        self._evaluated_at = -1
+        self._position: dict[str, Any] | None = None
+        """Where a stream stands, as far as this rank knows."""
         self._saved_as_due = cursor.next_update > 0 and evaluation_due_over_ranks(newest, engine.ranks)
         """There is a checkpoint of the updates done which says that their evaluation is still to be made."""
         self._first_update = cursor.next_update
@@ -91,7 +98,9 @@ class Trainer:
             if is_over(self.cursor, spec.evaluation):
                 break
             self._profile.before(update + 1)
-            self.train_update(update)
+            self._data_ended = not self.train_update(update)
+            if self._data_ended:
+                break
             self._profile.after(update + 1)
             self._tell(self._saver.poll())
             done = self.cursor.next_update
@@ -107,17 +116,32 @@ class Trainer:
     def _end(self) -> None:
         """Evaluates, unless evaluations have ended the run, and saves."""
         done, spec = self.cursor.next_update, self.job.spec
-        is_early = done < self._total
-        if is_early and self.engine.ranks.is_first:
+        is_stopped = done < self._total and not self._data_ended
+        if is_stopped and self.engine.ranks.is_first:
             found = {"metric": spec.checkpoint.metric_for_best_model, "lowest": self.cursor.lowest_metric, "evaluations": self.cursor.evaluations_without_gain}
             found["threshold"] = spec.evaluation.early_stopping_threshold
             record_event(self.job.run_dir, "early_stop", update=done, total_updates=self._total, **found)
+        is_news = self._data_ended and self._is_news(done)
         if self._first_update < done or self._saved_as_due:
-            if not is_early:
+            if not is_stopped and self._evaluated_at != done:
                 self._evaluate()
-            for outcome in self._saver.finish(self.cursor, self._metric):
+            for outcome in self._saver.finish(self.saved_cursor(), self._metric):
                 self._tell(outcome)
             self._insight.finish()
+        if is_news and self.engine.ranks.is_first:
+            record_event(self.job.run_dir, "data_end", update=done, total_updates=self._total)
+
+    def _is_news(self, done: int) -> bool:
+        """Whether the run's end by its data is told for the first time; nobody knew of it when the last update was saved, so that its evaluation is due."""
+        if done == 0 or happened(self.job.run_dir, "data_end", done, self.engine.ranks):
+            return False
+        self._tell(self._saver.poll(wait=True))
+        self._saved_as_due |= self._evaluated_at != done and done in (self._first_update, self._saver.saved_update)
+        return True
+
+    def saved_cursor(self) -> Cursor:
+        """The cursor for a checkpoint; of a stream with every rank's part of its position. Every rank calls it."""
+        return self.cursor if self._position is None else replace(self.cursor, stream=self._feeder.whole_position(self._position))
 
     def _stop_point(self) -> None:
         """A point at which all ranks may stop together. Raises PreemptedError; after the last update it saves instead, and the run ends as ever."""
@@ -142,7 +166,7 @@ class Trainer:
         self._tell(self._saver.poll(wait=True))
         if self.cursor.next_update == self._first_update:
             return
-        for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.cursor, self._metric, evaluation_due=self._evaluating):
+        for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.saved_cursor(), self._metric, evaluation_due=self._evaluating):
             self._tell(outcome)
 
     def train_update(self, update: int) -> bool:
@@ -150,18 +174,21 @@ class Trainer:
         started = time.perf_counter()
         emit_at("train", update)
         fed = self._feeder.next(update)
+        self._waited_s += self._feeder.wait_s
         if fed is None:
             return False
-        self._metric = None
+        self._metric, self._position = None, fed.position
         plan = self._plan(fed)
         result = self._train(fed, plan) if plan.weight_sum > 0 else None
         if result is None and self.engine.ranks.is_first:
             record_event(self.job.run_dir, "empty_update", update=update + 1, reason="no supervised token in the update: nothing was changed")
         stepped = result is not None and result.outcome.applied
-        self.cursor = self.cursor.advance(epoch=fed.epoch_after, stepped=stepped, **asdict(fed.counts))
+        by_set = {name: asdict(counts) for name, counts in fed.by_set.items()}
+        self.cursor = self.cursor.advance(epoch=fed.epoch_after, stepped=stepped, **asdict(fed.counts), by_set=by_set)
         if self._is_logged(update + 1):
-            waited = {"data_wait_seconds": self._feeder.wait_s}
+            waited = {"data_wait_seconds": self._feeder.wait_s, "data_wait_seconds_total": self._waited_s}
             extra = {"seconds": time.perf_counter() - started, **waited, "micro_steps": len(fed.batches), "stepped": stepped, **self._insight.extra()}
+            extra |= {"sets": counts_of_sets(by_set, self.cursor.seen_by_set)} if by_set else {}
             record = self._log.write(fed, plan, result, extra)
             self._insight.observe(record, fed.longest, plan.clip_groups)
             self._log.write_rank(fed, result, waited, with_samples=self.job.spec.logging.log_samples)
@@ -215,7 +242,7 @@ class Trainer:
             record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **record)
         self._metric = scores.means.get(self.job.spec.checkpoint.metric_for_best_model)
         self.cursor = after_evaluation(self.cursor, self._metric, self.job.spec.evaluation)
-        self._evaluating = False
+        self._evaluating, self._evaluated_at = False, self.cursor.next_update
         if self._saved_as_due:
             self._saver.evaluated(self.cursor.next_update, self._metric)
             self._saved_as_due = False
@@ -227,7 +254,7 @@ class Trainer:
     def _save(self) -> None:
         if self.engine.ranks.is_first:
             emit("progress", stage="save", done=self.cursor.next_update, total=self._total, text="saving a checkpoint")
-        self._tell(self._saver.begin(self.cursor, self._metric))
+        self._tell(self._saver.begin(self.saved_cursor(), self._metric))
 
     def _tell(self, outcome: SaveOutcome | None) -> None:
         if outcome is None or not self.engine.ranks.is_first:

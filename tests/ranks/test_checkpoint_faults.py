@@ -13,6 +13,7 @@ import pytest
 
 from ftcore import dist
 from ftcore.batch.cursor import Cursor
+from ftcore.batch.data_identity import DataIdentity
 from ftcore.checkpoint.digest import digest_of
 from ftcore.checkpoint.find import find_newest_whole
 from ftcore.checkpoint.layout import newest_first
@@ -216,11 +217,11 @@ def test_random_state_failure_is_loud(tmp_path: Path) -> None:
 
 def test_cursor_belongs_to_its_data() -> None:
     cursor = Cursor(order_seed=1, data_fingerprint="a" * 64)
-    cursor.check_same_data(fingerprint="a" * 64, seed=1)
-    with pytest.raises(CheckpointError, match="training data changed"):
-        cursor.check_same_data(fingerprint="b" * 64, seed=1)
+    cursor.require_same(DataIdentity(fingerprint="a" * 64), 1)
+    with pytest.raises(CheckpointError, match=r"training data changed .*\(fingerprint aaaaaaaaaaaa then, bbbbbbbbbbbb now\)"):
+        cursor.require_same(DataIdentity(fingerprint="b" * 64), 1)
     with pytest.raises(CheckpointError, match=r"train.seed is 2, the checkpoint was written with 1"):
-        cursor.check_same_data(fingerprint="a" * 64, seed=2)
+        cursor.require_same(DataIdentity(fingerprint="a" * 64), 2)
     with pytest.raises(CheckpointError, match="not a cursor"):
         Cursor.from_json("[]")
 
