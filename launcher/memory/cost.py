@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.accelerators import Accelerator
 from launcher.memory.items import Ledger
-from launcher.memory.lengths import DataLengths, data_lengths
+from launcher.memory.lengths import DataLengths, data_lengths, training_lengths
 from launcher.memory.network import network_of
 from launcher.memory.roofline import REACH, UpdateTime, update_time
 from launcher.memory.shape import ModelShape
@@ -71,9 +71,8 @@ class RunData:
 
 def run_data(resolved: ResolvedSpec) -> RunData:
     """The lengths of the spec's sets, as far as they are known (see `launcher.memory.lengths`)."""
-    data = resolved.spec.data
-    evaluated = sum(data_lengths(resolved, held_out).tokens for held_out in data.held_out.values())
-    return RunData(train=data_lengths(resolved, next(iter(data.training.values()))), evaluated_tokens=evaluated)
+    evaluated = sum(data_lengths(resolved, held_out).tokens for held_out in resolved.spec.data.held_out.values())
+    return RunData(train=training_lengths(resolved), evaluated_tokens=evaluated)
 
 
 def time_and_cost(resolved: ResolvedSpec, shape: ModelShape, ledger: Ledger, accelerator: Accelerator, data: RunData | None = None) -> Forecast:

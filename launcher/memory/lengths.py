@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ftcore.spec.lengths import StoredLengths, file_state, lengths_path, read_lengths
 from ftcore.spec.resolved import ResolvedSpec
-from ftcore.spec.sections import DataSet
-
-PEEKED_BYTES = 2**18
-"""Of an unprepared file, what is read to see how long its rows are."""
-TEXT_SHARE = 0.9
-"""Of a row's bytes, what is text and not JSON around it; an assumption."""
-BYTES_A_TOKEN = 4.2
-"""Of English text under the tokenizers of current models; an assumption. Other languages and code take fewer."""
-SUPERVISED_SHARE = 0.4
-"""Of the tokens of a chat, what assistants say, where the rows can't be read; an assumption."""
-BUILTIN_ROWS = {"builtin:extraction/train": 2000, "builtin:extraction/eval": 100}
-BUILTIN_TOKENS = 130
-"""A row of builtin:extraction has about as many (SmolLM2's tokenizer)."""
+from ftcore.spec.sections import DataSet, TrainingSet
+from launcher.memory.data_guess import guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +53,11 @@ class DataLengths:
 
 
 def data_lengths(resolved: ResolvedSpec, dataset: DataSet) -> DataLengths:
-    """The lengths of one set of the spec. Reads the cache's small file of counts, or the first 256 KiB of the data; never fails."""
+    """The lengths of one set of the spec. Reads the cache's small file of counts, or the first 256 KiB of a data file; never fails."""
     data = resolved.spec.data
     stored = read_lengths(lengths_path(Path(resolved.cache_dir), dataset, data, resolved.spec.model))
     if stored is None:
-        return _assumed(dataset, data.max_length)
+        return _assumed(resolved, dataset)
     size, modified = file_state(dataset.path)
     counted = "counted when the data was last prepared"
     if (size, modified) == (stored.file_bytes, stored.modified_ns):
@@ -92,75 +79,64 @@ def _scaled(stored: StoredLengths, by: float, origin: str) -> DataLengths:
     )
 
 
-def _assumed(dataset: DataSet, max_length: int) -> DataLengths:
-    path, head = dataset.path, _head(dataset.path)
-    rows, row_bytes = _peek(path, head)
-    tokens = BUILTIN_TOKENS if path in BUILTIN_ROWS else row_bytes * TEXT_SHARE / BYTES_A_TOKEN
-    length, share = max(1.0, min(float(max_length), tokens)), _answer_share(dataset, head)
-    origin = f"assumed, since the data was not prepared yet: {rows:,} samples of {length:,.0f} tokens, {share:.0%} of them supervised"
+def _assumed(resolved: ResolvedSpec, dataset: DataSet) -> DataLengths:
+    data = resolved.spec.data
+    found = guess(dataset, purpose="train" if dataset in data.training.values() else "eval")
+    # What is split stays whole: it makes more samples.
+    pieces = math.ceil(found.tokens / data.max_length) if data.overlong == "split" else 1
+    rows, length = found.rows * pieces, max(1.0, min(float(data.max_length), found.tokens / pieces))
+    origin = f"assumed, {found.reason}: {rows:,} samples of {length:,.0f} tokens, {found.supervised:.0%} of them supervised"
     return DataLengths(
         samples=rows,
         tokens=rows * length,
-        supervised_tokens=rows * length * share,
+        supervised_tokens=rows * length * found.supervised,
         squares=rows * length * length,
-        longest=max_length,
+        longest=data.max_length,
         histogram={},
         origin=origin,
         is_assumed=True,
     )
 
 
-def _head(path: str) -> bytes:
-    """The beginning of a data file; empty when it can't be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(PEEKED_BYTES)
-    except OSError:
-        return b""
+def training_lengths(resolved: ResolvedSpec) -> DataLengths:
+    """The lengths of one epoch over all sets that are trained on, each with as many samples as it is drawn."""
+    sets = resolved.spec.data.training
+    found = {name: data_lengths(resolved, dataset) for name, dataset in sets.items()}
+    draws = epoch_draws({name: each.samples for name, each in found.items()}, sets)
+    if len(found) == 1 and all(draws[name] == each.samples for name, each in found.items()):
+        return next(iter(found.values()))
+    return joined({name: (each, draws[name] / max(1, each.samples)) for name, each in found.items()})
 
 
-def _answer_share(dataset: DataSet, head: bytes) -> float:
-    """Bytes of answers over bytes of all text in the rows of `head`."""
-    answered = said = 0
-    for text, is_answer in _texts(dataset, head):
-        said += len(text)
-        answered += len(text) * is_answer
-    return answered / said if answered else SUPERVISED_SHARE
+def epoch_draws(sizes: Mapping[str, int], rules: Mapping[str, TrainingSet]) -> dict[str, float]:
+    """Samples of an epoch by set, as `ftcore.batch.mix` draws them but for its rounding: by weight, samples or epochs, else each sample once."""
+    weights = {name: rule.weight for name, rule in rules.items() if rule.weight is not None}
+    if weights:
+        total = sum(sizes.values()) / sum(weights.values())
+        return {name: total * weights.get(name, 0.0) for name in sizes}
+    return {name: _drawn(sizes[name], rules[name]) for name in sizes}
 
 
-def _texts(dataset: DataSet, head: bytes) -> Iterator[tuple[str, bool]]:
-    """Each text of the whole rows of a JSONL file, and whether it is an answer; what is no row of the data set's format is left out."""
-    names = {field: dataset.columns.get(field, field) for field in ("messages", "prompt", "completion")}
-    for line in head.split(b"\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(row, dict):
-            continue
-        if dataset.format == "messages":
-            yield from _said(row.get(names["messages"]))
-        else:
-            yield from ((row[names[field]], field == "completion") for field in ("prompt", "completion") if isinstance(row.get(names[field]), str))
+def _drawn(size: int, rule: TrainingSet) -> float:
+    if rule.samples is not None:
+        return float(rule.samples)
+    return size * (1.0 if rule.epochs is None else rule.epochs)
 
 
-def _said(messages: Any) -> Iterator[tuple[str, bool]]:
-    for message in messages if isinstance(messages, list) else []:
-        if isinstance(message, dict) and isinstance(message.get("content"), str):
-            yield message["content"], message.get("role") == "assistant"
-
-
-def _peek(path: str, head: bytes) -> tuple[int, float]:
-    """(rows, bytes of a row) of a data file, from its size and its beginning."""
-    if path in BUILTIN_ROWS:
-        return BUILTIN_ROWS[path], 0.0
-    try:
-        size = os.stat(path).st_size
-    except OSError:
-        return 1, 0.0
-    rows_seen = head.count(b"\n") if path.endswith(".jsonl") else head.count(b'"messages"') + head.count(b'"prompt"')
-    if size <= len(head):
-        rows_seen += 0 if head.endswith(b"\n") else int(path.endswith(".jsonl"))
-        return max(1, rows_seen), size / max(1, rows_seen)
-    row_bytes = len(head) / max(1, rows_seen)
-    return max(1, round(size / row_bytes)), row_bytes
+def joined(parts: Mapping[str, tuple[DataLengths, float]]) -> DataLengths:
+    """Several sets as one; each is taken so many times."""
+    histogram: dict[int, int] = {}
+    has_all = all(each.histogram for each, _ in parts.values())
+    for each, times in parts.values():
+        for bound, count in each.histogram.items() if has_all else ():
+            histogram[bound] = histogram.get(bound, 0) + round(count * times)
+    return DataLengths(
+        samples=max(1, round(sum(each.samples * times for each, times in parts.values()))),
+        tokens=sum(each.tokens * times for each, times in parts.values()),
+        supervised_tokens=sum(each.supervised_tokens * times for each, times in parts.values()),
+        squares=sum(each.squares * times for each, times in parts.values()),
+        longest=max(each.longest for each, _ in parts.values()),
+        histogram=dict(sorted(histogram.items())),
+        origin="; ".join(f"{name}: {each.origin}" for name, (each, _) in parts.items()),
+        is_assumed=any(each.is_assumed for each, _ in parts.values()),
+    )

@@ -15,7 +15,8 @@ from ftcore.data.cache import Counts, write_samples
 from ftcore.data.lengths import note_lengths
 from ftcore.spec.lengths import length_bin, lengths_path, read_lengths
 from ftcore.spec.resolved import ResolvedSpec
-from launcher.memory.lengths import BUILTIN_ROWS, data_lengths
+from launcher.memory.data_guess import BUILTIN_ROWS
+from launcher.memory.lengths import data_lengths
 from tests.unit.planned_runs import run
 
 
