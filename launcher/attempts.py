@@ -54,6 +54,8 @@ class Manner:
     """The file of `variables`, absolute: a resume needs it again."""
     force: bool = False
     """Launch what does not fit in memory by the ledger."""
+    data_change_allowed: float = 0.0
+    """When somebody said that the run may go on with other training data, in seconds since the epoch; 0: nobody did. It is good for one change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         return run_launch(started, progress)
     hosts = [host.name for host in resolved.hosts]
     begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname(), "env_file": manner.env_file}
+    if manner.data_change_allowed:
+        begun["data_change_allowed"] = manner.data_change_allowed
     write_environment(run_dir, resolved, approach, manner.variables)
     append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
     status, reason = 1, "a bug"

@@ -63,7 +63,7 @@ def start_again(run_dir: RunDir, options: Options, manner: Manner) -> None:
     with locked(run_dir) as lock_handle:
         before = load_unchanged(run_dir)
         # Checking a spec takes time that a plain resume needs not pay.
-        resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir))
+        resolved = before if options == Options() else resolve_again(before, options, next_attempt(run_dir), other_data=manner.data_change_allowed > 0)
         approach = approach_hosts(resolved, run_dir.path, variables=manner.variables, launcher=manner.launcher, starts=not manner.dry_run)
         tell((*spec_warnings(resolved.spec), *approach.warnings))
         require_ds_config(run_dir, before)

@@ -128,7 +128,7 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
     spec = replace(
         given,
         model=replace(given.model, model_name_or_path=absolute_model(given.model.model_name_or_path), dtype=given.model.dtype or DTYPES[given.train.precision]),
-        data=_absolute_files(given.data),
+        data=absolute_files(given.data),
         method=replace(given.method, adapter_name_or_path=absolute(given.method.adapter_name_or_path) if given.method.adapter_name_or_path else ""),
         batch=_update_size(given.batch),
         train=_run_length(given.train),
@@ -140,7 +140,8 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
     return ResolvedSpec(spec=spec, hosts=hosts, sources=_sources(spec, draft, derived), cache_dir=absolute(cache))
 
 
-def _absolute_files(data: DataSection) -> DataSection:
+def absolute_files(data: DataSection) -> DataSection:
+    """The section with absolute names of its files and folders; hub ids stay as they are."""
     return replace(
         data,
         train=data.train and _absolute_set(data.train),

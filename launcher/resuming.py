@@ -25,7 +25,7 @@ from launcher.ds_json.rules import check_groups
 from launcher.filters import select
 from launcher.hostfile import read_hostfile
 from launcher.references import absolute
-from launcher.resolve import derived_coalescing
+from launcher.resolve import absolute_files, derived_coalescing
 from launcher.spec_source import Draft, Options, Place, put_over
 from launcher.validate import build_spec, find_problems
 
@@ -37,6 +37,8 @@ FREE_KEYS = (
 """Keys that may change on a resume: neither the objective nor the order of the samples depends on them."""
 FREE_SECTIONS = ("cluster.", "logging.", "profiling.", "hardware.")
 """Sections of which every key may."""
+DATA = "data."
+"""Begins the keys that may with --allow-data-change alone."""
 COALESCING = "zero.coalesce_grad_reduction"
 _DERIVED = (COALESCING, "cluster.hosts", "cluster.slots")
 """Keys that follow from others where nobody gives them."""
@@ -69,13 +71,15 @@ class _Launch:
     attempt: int
 
 
-def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int) -> ResolvedSpec:
+def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int, *, other_data: bool = False) -> ResolvedSpec:
     """The run's spec with the options of a resume in it, which will be its launch number `attempt`; `resolved` itself when they change nothing.
 
+    `other_data`: keys of `data` may change too, as --allow-data-change says.
     Raises SpecError with every problem of the new combination, or ClusterError when only the hostfile is wrong.
     """
-    draft, chosen = _draft(resolved, options)
-    refused = _refused(options.sets)
+    free = tuple(text for text in options.sets if _is_free(_key_of(text), other_data=other_data))
+    draft, chosen = _draft(resolved, replace(options, sets=free))
+    refused = [_refused(_key_of(text)) for text in options.sets if text not in free]
     hosts, host_problems = _hosts(resolved, draft, chosen, options)
     world_size = sum(host.slots for host in hosts) or None
     # A file that the profiler wrote in an earlier attempt is its own.
@@ -129,8 +133,7 @@ def _draft(resolved: ResolvedSpec, options: Options) -> tuple[Draft, frozenset[s
             home = home.setdefault(part, {})
             lines[path[:depth]] = 0
         home[path[-1]], lines[path] = value, 0
-    free = tuple(text for text in options.sets if _is_free(_key_of(text)))
-    draft = put_over(Document(data=data, lines=lines, problems=()), replace(options, sets=free), label="resolved.json", text="", origin="resolved.json")
+    draft = put_over(Document(data=data, lines=lines, problems=()), options, label="resolved.json", text="", origin="resolved.json")
     places = {path: place if place.line is None else Place(resolved.sources.get(dotted(path), "resolved.json")) for path, place in draft.places.items()}
     return replace(draft, places=places, other_stage=True), frozenset(dotted(path) for path, place in draft.places.items() if place.line is None)
 
@@ -139,21 +142,18 @@ def _key_of(text: str) -> str:
     return ".".join(part.strip() for part in text.partition("=")[0].split("."))
 
 
-def _is_free(key: str) -> bool:
+def _is_free(key: str, *, other_data: bool) -> bool:
     # What is no KEY=VALUE at all is refused where all options are read.
-    return "." not in key or key in FREE_KEYS or key.startswith(FREE_SECTIONS)
+    return "." not in key or key in FREE_KEYS or key.startswith(FREE_SECTIONS) or (other_data and key.startswith(DATA))
 
 
-def _refused(sets: tuple[str, ...]) -> list[Problem]:
-    """A problem for each --set of a key that must stay as it is."""
-    problems = []
-    for key in (_key_of(text) for text in sets):
-        if _is_free(key):
-            continue
-        reason = _REASONS.get(key) or _REASONS.get(key.partition(".")[0]) or "a run goes on as it was started"
-        fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, cluster.*, logging.*, profiling.*, hardware.*"
-        problems.append(Problem(what=f"{key} can't change when a run goes on: {reason}", where=key, fix=fix, file="--set"))
-    return problems
+def _refused(key: str) -> Problem:
+    """Why a key must stay as it is."""
+    reason = _REASONS.get(key) or _REASONS.get(key.partition(".")[0]) or "a run goes on as it was started"
+    fix = f"start a new run (-o) for that; on a resume these may change: {', '.join(FREE_KEYS)}, cluster.*, logging.*, profiling.*, hardware.*"
+    if key.startswith(DATA):
+        fix = "start a new run (-o) for that, or add --allow-data-change, whose help says what becomes of the order of the samples"
+    return Problem(what=f"{key} can't change when a run goes on: {reason}", where=key, fix=fix, file="--set")
 
 
 def _hosts(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], options: Options) -> tuple[tuple[Host, ...], list[Problem]]:
@@ -182,6 +182,7 @@ def _changed(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], launc
         zero=_zero(spec, draft, chosen, given.zero),
         # What nobody gave is a default, now as then.
         cluster=replace(given.cluster, hosts=named, slots=None if named else sum(host.slots for host in launch.hosts)),
+        data=absolute_files(given.data) if any(key.startswith(DATA) for key in chosen) else spec.data,
         batch=_with_chosen(spec.batch, given.batch, "batch", chosen),
         evaluation=_with_chosen(spec.evaluation, given.evaluation, "evaluation", chosen),
         checkpoint=_with_chosen(spec.checkpoint, given.checkpoint, "checkpoint", chosen),

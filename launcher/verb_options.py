@@ -58,6 +58,19 @@ def force_option() -> click.Option:
     return click.Option(["--force"], is_flag=True, help="Go ahead although it does not fit in memory or on disk by the plan (status 7 otherwise).")
 
 
+DATA_CHANGE = (
+    "The run goes on with the update's number, learning rate and optimizer state of its checkpoint. The order is that of the new data, "
+    "so rows may be seen again or never, and num_train_epochs counts the new data"
+)
+"""What --allow-data-change does, for people."""
+
+
+def data_change_option() -> click.Option:
+    """--allow-data-change."""
+    text = f"With --resume: go on although the training data, their template or their mix changed. {DATA_CHANGE}."
+    return click.Option(["--allow-data-change"], is_flag=True, help=text)
+
+
 _SAME_NAME = ("hosts", "include", "exclude", "launcher", "master_addr", "master_port", "interface", "max_restarts", "elastic")
 
 

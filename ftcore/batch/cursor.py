@@ -55,8 +55,8 @@ class Cursor:
     def on(self, data: DataIdentity) -> Cursor:
         """The same update, learning rate and counts on other data: what follows is in the order of those."""
         same = data.fingerprint == self.data_fingerprint
-        known = {"data_sets": dict(data.sets), "data_draws": dict(data.draws)}
-        return dataclasses.replace(self, data_fingerprint=data.fingerprint, stream=self.stream if same else None, **known)
+        stream = self.stream if same else None
+        return dataclasses.replace(self, data_fingerprint=data.fingerprint, data_sets=dict(data.sets), data_draws=dict(data.draws), stream=stream)
 
     @property
     def data(self) -> DataIdentity:

@@ -32,14 +32,15 @@ def settle(cursor: Cursor, data: DataIdentity, seed: int, run_dir: RunDir, ranks
 
 
 def is_allowed(run_dir: RunDir, before: DataIdentity, data: DataIdentity) -> bool:
-    """Whether this launch was started with --allow-data-change; or an earlier one was and went on with just these data, but saved no checkpoint."""
-    pair = (before.fingerprint, data.fingerprint)
-    for event in read_events(run_dir):
-        if event.get("event") == STARTED and event.get("attempt") == attempt() and event.get("allow_data_change") is True:
-            return True
-        if event.get("event") == CHANGED and (event.get("fingerprint_before"), event.get("fingerprint")) == pair:
-            return True
-    return False
+    """Whether this launch was started with --allow-data-change, which is good for one change; or an earlier one was and went on with just these data,
+    but saved no checkpoint.
+    """
+    events = read_events(run_dir)
+    changes = [event for event in events if event.get("event") == CHANGED]
+    if any((event.get("fingerprint_before"), event.get("fingerprint")) == (before.fingerprint, data.fingerprint) for event in changes):
+        return True
+    given = [event.get("data_change_allowed") for event in events if event.get("event") == STARTED and event.get("attempt") == attempt()]
+    return any(isinstance(since, float) and all(event.get("time", 0.0) < since for event in changes) for since in given)
 
 
 def _tell(run_dir: RunDir, cursor: Cursor, data: DataIdentity) -> None:

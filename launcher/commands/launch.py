@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.verb_options import (
+    DATA_CHANGE,
     FILE,
     FOLDER,
     cluster_options,
+    data_change_option,
     env_file_option,
     filter_options,
     force_option,
@@ -47,6 +49,7 @@ class LaunchOptions:
     elastic: bool
     env_file: Path | None
     resume: Path | None
+    allow_data_change: bool
     dry_run: bool
     no_export: bool
     force: bool
@@ -74,6 +77,7 @@ command = LaunchCommand(
         *cluster_options(),
         env_file_option("the run's processes"),
         click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; options of hosts and --zero may change where and how."),
+        data_change_option(),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         force_option(),
@@ -95,7 +99,10 @@ def run(given: LaunchOptions) -> None:
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     if variables:
         say(f"environment: {', '.join(variables)} (from {given.env_file})")
-    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file, force=given.force)
+    if given.allow_data_change and given.resume is None:
+        raise click.UsageError("--allow-data-change says how a run goes on: it goes with --resume RUN")
+    allowed = time.time() if given.allow_data_change else 0.0
+    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file, force=given.force, data_change_allowed=allowed)
     with early_stops():
         if given.resume is not None:
             _resume(given, given.resume, manner)
@@ -147,6 +154,8 @@ def _resume(given: LaunchOptions, run_path: Path, manner: Manner) -> None:
         say(f"warning: the last launch of this run had --env-file {before}; this one has none of its variables", err=True)
     options = spec_options(given, done="launched")
     say(f"spec: {run_path / run_dir.resolved.name}, as the run was started{'' if options == Options() else ', with what the options change'}")
+    if given.allow_data_change:
+        say(f"--allow-data-change: should the training data differ from the checkpoint's, they are taken as they are now. {DATA_CHANGE}.")
     start_again(run_dir, options, manner)
 
 

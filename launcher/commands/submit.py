@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.commands.launch import say
-from launcher.verb_options import FILE, FOLDER, env_file_option, force_option, set_option, zero_option
+from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, data_change_option, env_file_option, force_option, set_option, zero_option
 
 if TYPE_CHECKING:
     from launcher.submission.request import Asked, Run
@@ -37,6 +37,7 @@ class SubmitOptions:
     chain: int
     output: Path | None
     resume: Path | None
+    allow_data_change: bool
     env_file: Path | None
     no_export: bool
     force: bool
@@ -76,6 +77,7 @@ command = SubmitCommand(
         click.Option(["--chain"], type=click.IntRange(1, 100), default=1, metavar="N", help="N jobs, each going on where the one before stopped."),
         click.Option(["--output", "-o"], type=FOLDER, help="The run's folder; with --array, of the runs' folders. Default: runs/TIME-MODEL."),
         click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Queue a job that goes on with the run in this folder."),
+        data_change_option(),
         env_file_option("the run's processes, read again by each start of the job"),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
         force_option(),
@@ -97,7 +99,10 @@ def run(given: SubmitOptions) -> None:
     asked = Asked(**{name: getattr(given, name) for name in Asked.__slots__})
     variables = read_env_file(given.env_file) if given.env_file is not None else {}
     on_cpu = given.cpu or {**os.environ, **variables}.get("DS_ACCELERATOR") == "cpu"
-    how = How(on_cpu=on_cpu, chain=given.chain, env_file=given.env_file, exports=not given.no_export, force=given.force)
+    if given.allow_data_change and given.resume is None:
+        raise click.UsageError("--allow-data-change says how a run goes on: it goes with --resume RUN")
+    allowed = given.allow_data_change
+    how = How(on_cpu=on_cpu, chain=given.chain, env_file=given.env_file, exports=not given.no_export, force=given.force, allow_data_change=allowed)
     if given.to != "slurm":
         _render(given, asked, how)
     elif given.resume is not None:
@@ -137,6 +142,8 @@ def _again(given: SubmitOptions, path: Path, asked: Asked, how: How) -> None:
     if refused or given.dry_run:
         raise click.UsageError(f"--resume queues a run as it is; {', '.join(refused or ['--dry-run'])} can't stand beside it")
     run_dir = find_run(path)
+    if how.allow_data_change:
+        say(f"--allow-data-change: should the training data differ from the checkpoint's, they are taken as they are then. {DATA_CHANGE}.")
     submission = submit_again(run_dir, asked, how)
     say(f"{shown(run_dir.path)}: job {', then '.join(submission.jobs)}")
     _tell_next(shown(run_dir.path))

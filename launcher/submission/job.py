@@ -157,6 +157,7 @@ def _launch(start: Start, submission: Submission, signals: Signals) -> _Outcome:
             env_file=submission.env_file,
             advice=advice,
             force=submission.force,
+            data_change_allowed=submission.time if submission.allow_data_change else 0.0,
         )
         start_again(start.run_dir, Options(hosts=job_hosts_path(start.run_dir)), manner)
     except EarlyWarningError:

@@ -39,6 +39,8 @@ class Submission:
     """Whether slots are CPU ranks; a record of an earlier ftlaunch does not say it."""
     force: bool = False
     """Launch what does not fit in memory by the ledger."""
+    allow_data_change: bool = False
+    """The run may go on with other training data, once."""
     version: int = SUBMISSION_VERSION
 
 

@@ -50,6 +50,8 @@ class How:
     exports: bool
     force: bool = False
     """Submit, and launch in the job, what does not fit by the ledger."""
+    allow_data_change: bool = False
+    """The run may go on with other training data, once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def _submit(run_dir: RunDir, resolved: ResolvedSpec, scheduler: SchedulerSection
         on_cpu=how.on_cpu,
         time=time.time(),
         force=how.force,
+        allow_data_change=how.allow_data_change,
     )
     cancelled = cancelled_path(run_dir)
     was_cancelled = cancelled.exists()
