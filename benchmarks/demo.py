@@ -105,10 +105,11 @@ def compare(run: Path, rows: int) -> tuple[list[Any], list[str], list[str]]:
     transformers.utils.logging.disable_progress_bar()
     warnings.simplefilter("ignore", FutureWarning)  # of these libraries to each other
     paths = RunDir(run)
-    evaluation = load_resolved(paths.resolved).spec.data.eval
+    resolved = load_resolved(paths.resolved)
+    evaluation = resolved.spec.data.eval
     if evaluation is None:
         raise SystemExit(f"{run} has no evaluation set: nothing to ask")
-    questions = read_questions(evaluation, range(1, rows + 1), "data.eval")
+    questions = read_questions(evaluation, range(1, rows + 1), "data.eval", Path(resolved.cache_dir))
     base_path = load_prepared(paths.prepared).model.path
     base = AutoModelForCausalLM.from_pretrained(base_path, dtype=torch.float32)
     model = PeftModel.from_pretrained(base, str(paths.model)).to("cuda" if torch.cuda.is_available() else "cpu").eval()

@@ -68,7 +68,7 @@ def _write_questions(request: EvaluationRequest, source: ModelSource, sets: dict
     def write(name: str) -> None:
         samples = SampleSet.open(sets[name].arrow)
         rows = {int(row) for row in samples.rows[: spec.evaluation.max_rows]}
-        questions = read_questions(spec.data.held_out[name], rows, set_key(request, name))
+        questions = read_questions(spec.data.held_out[name], rows, set_key(request, name), Path(request.resolved.cache_dir))
         write_prompts(paths.questions(name), make_prompts(tokenizer, questions, samples))
         stops.update(stop_ids(tokenizer, _generation_stops(source), chat=any(question.messages for question in questions)))
 

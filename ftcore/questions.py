@@ -14,7 +14,10 @@ from ftcore.data.formats.decide import decide_format
 from ftcore.data.formats.record_kinds import Conversation, TextPair
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.problems import placed, stop_on
-from ftcore.data.records import load_bytes, parse_rows
+from ftcore.data.reading.find import find_files
+from ftcore.data.reading.reader import read_chunks
+from ftcore.data.reading.rows import BadRow, Row, Source
+from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.errors import CheckpointError, DataError, Problem
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
@@ -51,29 +54,43 @@ class Prompt:
     ids: TokenIds
 
 
-def read_questions(dataset: DataSet, rows: Collection[int], where: str) -> list[Question]:
+def read_questions(dataset: DataSet, rows: Collection[int], where: str, cache_dir: Path) -> list[Question]:
     """The rows of a data set with these numbers (from 1), in file order. `where` is the set's place in the spec.
 
-    Raises DataError when the file can't be read, when the set's format has no questions, and naming every row among them that does not end
+    Raises DataError when the files can't be read, when the set's format has no questions, and naming every row among them that does not end
     with an answer in text.
     """
-    read = parse_rows(load_bytes(dataset.path), dataset.path)
-    decided, _ = decide_format(dataset, read, where)
+    first, wanted = _rows(find_files(dataset, where, purpose="eval", cache_dir=cache_dir), rows)
+    decided, _ = decide_format(dataset, first, where)
     if decided.format in UNASKED:
         what = f"rows of the format {decided.format} ask nothing that an answer could be compared with"
         raise DataError([Problem(what=what, file=dataset.path, where=where, fix=UNASKED_FIX)])
     maker = RecordMaker(decided, decided.format, where)
     questions: list[Question] = []
     problems: list[Problem] = []
-    for row in read:
-        if row.number not in rows:
-            continue
+    for row in wanted:
         try:
             questions.append(_question(maker.record(row)))
         except DataError as error:
-            problems.extend(placed(error, file=dataset.path, row=row.number, line=row.line))
+            problems.extend(placed(error, file=row.file, row=row.number, line=row.line))
     stop_on(problems, dataset.path)
     return questions
+
+
+def _rows(source: Source, numbers: Collection[int]) -> tuple[list[Row], list[Row]]:
+    """The first rows that can be read, and those with these numbers; nothing behind them is read."""
+    first: list[Row] = []
+    wanted: list[Row] = []
+    last = max(numbers, default=0)
+    for chunk in read_chunks(source):
+        for row in chunk.rows():
+            if isinstance(row, BadRow):
+                continue
+            first += [row] if len(first) < LOOKED_AT else []
+            wanted += [row] if row.number in numbers else []
+        if len(first) == LOOKED_AT and chunk.first + chunk.count > last:
+            break
+    return first, wanted
 
 
 def _question(record: Conversation | TextPair) -> Question:

@@ -79,6 +79,8 @@ def _looks(row: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[tuple
         yield "tokenized", names
     for own in dict.fromkeys((*(columns[name] for name in ("messages", "conversations") if name in columns), *TALKS)):
         form = _talk(row.get(own))
+        if form and columns.get("conversations") == own:
+            form = "sharegpt"
         wanted = "messages" if form == "messages" else "conversations"
         if form and columns.get(wanted, own) == own:
             yield form, {wanted: own}

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ftcore.spec.data_formats import LOOKED_AT, detect_format
 from ftcore.spec.data_paths import file_kind, path_kind
@@ -21,7 +21,7 @@ FOLDERS = ("", "data")
 MOST_FILES = 40
 _MOST_BYTES = 4 * 2**20
 _HELD_OUT = ("eval", "valid", "validation", "val", "test", "dev", "heldout", "held_out")
-_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {"": lambda path: path.open("rb"), "gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+_OPENERS: dict[str, Callable[[Path], Any]] = {"": lambda path: path.open("rb"), "gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 """How a file is compressed -> what opens it without a package of others."""
 _UNSEEN = ("parquet", "arrow")
 """Kinds whose rows need such a package: their format is told when they are prepared."""

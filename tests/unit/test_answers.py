@@ -28,8 +28,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
-def test_questions_end_before_the_answer() -> None:
-    questions = read_questions(EVAL, range(1, 6), "data.eval")
+def test_questions_end_before_the_answer(tmp_path: Path) -> None:
+    questions = read_questions(EVAL, range(1, 6), "data.eval", tmp_path)
     assert len(questions) == 5
     for question in questions:
         assert [message["role"] for message in question.messages] == ["system", "user"]
@@ -48,7 +48,7 @@ def test_a_row_without_an_answer_is_refused(tmp_path: Path, form: str, row: dict
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(DataError, match="row 1"):
-        read_questions(DataSet(path=str(path), format=form), [1], "data.eval")
+        read_questions(DataSet(path=str(path), format=form), [1], "data.eval", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_row_without_an_answer_is_refused(tmp_path: Path, form: str, row: dict
 def test_questions_of_every_format(tmp_path: Path, row: dict[str, Any], messages: list[str], prompt: str, expected: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
-    (question,) = read_questions(DataSet(path=str(path)), [1], "data.eval")
+    (question,) = read_questions(DataSet(path=str(path)), [1], "data.eval", tmp_path)
     assert ([message["content"] for message in question.messages], question.prompt, question.expected) == (messages, prompt, expected)
 
 
@@ -72,7 +72,7 @@ def test_sets_without_questions(tmp_path: Path, row: dict[str, Any]) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(DataError, match="ask nothing that an answer could be compared with") as caught:
-        read_questions(DataSet(path=str(path)), [1], "data.eval_sets.other")
+        read_questions(DataSet(path=str(path)), [1], "data.eval_sets.other", tmp_path)
     assert caught.value.problems[0].where == "data.eval_sets.other" and "remove evaluation.metrics" in str(caught.value)
 
 
@@ -101,9 +101,9 @@ def test_the_turn_end_of_the_template_stops(tiny: tuple[Any, Any]) -> None:
     assert stops == sorted(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>"]))
 
 
-def test_answers_are_text_in_the_order_of_the_questions(tiny: tuple[Any, Any]) -> None:
+def test_answers_are_text_in_the_order_of_the_questions(tiny: tuple[Any, Any], tmp_path: Path) -> None:
     model, tokenizer = tiny
-    questions = read_questions(EVAL, range(1, 4), "data.eval")
+    questions = read_questions(EVAL, range(1, 4), "data.eval", tmp_path)
     answers = answer_all(model, tokenizer, questions, max_new_tokens=6, batch_size=2)
     assert answers == [answer_all(model, tokenizer, [question], max_new_tokens=6)[0] for question in questions]
 

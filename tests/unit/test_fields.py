@@ -8,7 +8,7 @@ import pytest
 
 from ftcore.data.formats.record_kinds import Conversation, TextPair
 from ftcore.data.formats.record_maker import to_records
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ftcore.data.formats.decide import decide_format
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
 from ftcore.spec.document import read_document
 from ftcore.spec.sections import DataSet
 from launcher.init.data_files import DataFile, find_data, look_at

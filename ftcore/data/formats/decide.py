@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
 from ftcore.spec.data_formats import LOOKED_AT, REQUIRED, detect_format
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.names import COLUMNS

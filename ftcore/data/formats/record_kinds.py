@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
 
 Messages = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from ftcore.data.formats.tokenized import read_tokens
 from ftcore.data.formats.tools import tool_definitions
 from ftcore.data.formats.values import Mistakes, checked_text, kind, optional_text
 from ftcore.data.problems import placed, stop_on
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSet
 
@@ -33,7 +33,7 @@ def to_records(rows: Sequence[Row], dataset: DataSet, where: str) -> list[Record
         try:
             records.append(maker.record(row))
         except DataError as error:
-            problems.extend(placed(error, file=dataset.path, row=row.number, line=row.line))
+            problems.extend(placed(error, file=row.file or dataset.path, row=row.number, line=row.line))
     stop_on(problems, dataset.path)
     return records
 

@@ -74,7 +74,11 @@ def _call(call: Any, name: str) -> dict[str, Any]:
         raise DataError(f"{name} has no name of a function", fix=_CALL_FIX)
     filled = {**function, "arguments": _arguments(function.get("arguments"), f"{name}.arguments")}
     check_nested(filled, name)
-    return {**call, "function": filled} if function is not call else {"type": "function", "function": filled}
+    if function is not call:
+        return {**call, "function": filled}
+    # The id is the call's, not the function's: what a tool's message answers.
+    of_call = {"id": filled.pop("id")} if "id" in filled else {}
+    return {**of_call, "type": "function", "function": {key: value for key, value in filled.items() if (key, value) != ("type", "function")}}
 
 
 def _arguments(value: Any, name: str) -> dict[str, Any]:
