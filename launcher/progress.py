@@ -15,6 +15,7 @@ PLAIN_INTERVAL_S = 5.0
 """Least time between two progress lines when the output is no terminal."""
 TTY_INTERVAL_S = 0.1
 """Least time between two rewrites of the line."""
+BAR_CELLS, FULL, EMPTY = 24, "█", "░"
 _REWRITE = "\r\x1b[K"
 
 
@@ -45,7 +46,7 @@ class Progress:
             self._show_update(event)
         elif name == "progress":
             self._enter(str(event.get("stage")))
-            self._progress(stage_line(event))
+            self._progress(stage_line(event, bar=self._is_tty))
         elif name == "note":
             self.line(str(event.get("text")))
         elif name == "evaluation":
@@ -142,11 +143,21 @@ def update_line(event: Event, left_s: float | None) -> str:
     return "  ".join(parts)
 
 
-def stage_line(event: Event) -> str:
-    """Progress of a stage other than training."""
+def stage_line(event: Event, *, bar: bool = False) -> str:
+    """Progress of a stage other than training; with `bar`, how far it is as a picture where that is known."""
     done, total, text = event.get("done"), event.get("total"), event.get("text")
-    count = f" {done:,}/{total:,}" if isinstance(done, int) and isinstance(total, int) and total > 1 else ""
+    count = ""
+    if isinstance(done, int) and isinstance(total, int) and total > 1:
+        count = f" {progress_bar(done, total)}" if bar else ""
+        count += f" {done:,}/{total:,}"
     return f"{event.get('stage')}{count}" + (f": {text}" if text else "")
+
+
+def progress_bar(done: int, total: int) -> str:
+    """`done` of `total` in BAR_CELLS cells, and in percent."""
+    share = min(1.0, max(0.0, done / total))
+    full = int(share * BAR_CELLS)
+    return f"{FULL * full}{EMPTY * (BAR_CELLS - full)} {int(100 * share):3d} %"
 
 
 def number(value: object, form: str) -> str:

@@ -23,6 +23,7 @@ VERBS = (
     "evaluate",
     "export",
     "checkpoints",
+    "data",
     "diff",
     "config-schema",
 )

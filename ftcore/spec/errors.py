@@ -35,7 +35,12 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         head = ": ".join(part for part in (place, self.where) if part)
         text = f"{head}: {self.what}" if head else self.what
-        return (f"{text}\n    fix: {self.fix}" if self.fix else text).translate(_SHOWN)
+        return visible(f"{text}\n    fix: {self.fix}" if self.fix else text)
+
+
+def visible(text: str) -> str:
+    """`text` with what a terminal would obey written out, as Python would."""
+    return text.translate(_SHOWN)
 
 
 class FtError(Exception):

@@ -1,0 +1,45 @@
+"""Builds the cache of a spec's data: `python -m ftcore.report.prepare FOLDER`, started by `ftlaunch data prepare`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from ftcore import stop_request
+from ftcore.prepare import prepare
+from ftcore.report.sets import set_names
+from ftcore.spec.data_report import DataRequestDir
+from ftcore.spec.resolved import load_resolved
+from ftcore.spec.run_dir import RunDir, write_atomic
+
+PREPARED_ANSWER_VERSION = 1
+
+
+def main(folder: RunDir) -> None:
+    """Writes answer.json: seconds, cache, and by name every set with its key and the fields of its PreparedSet. Raises FtError as `prepare` does."""
+    stop_request.stop_anywhere()
+    resolved = load_resolved(folder.resolved)
+    started = time.monotonic()
+    prepared = prepare(resolved)
+    data, names = resolved.spec.data, set_names(resolved.spec.data)
+    of_key = {key: prepared.train[name] for name, key in zip(data.training, data.keyed_training, strict=True) if name in prepared.train}
+    held_out = [key for key in data.all_sets if key not in data.keyed_training]
+    of_key |= {key: prepared.eval[name] for name, key in zip(data.held_out, held_out, strict=True)}
+    sets = {names[key]: {"key": key, "bytes": Path(each.arrow).stat().st_size, "tokens_read": each.tokens_read, **asdict(each)} for key, each in of_key.items()}
+    answer = {
+        "version": PREPARED_ANSWER_VERSION,
+        "seconds": round(time.monotonic() - started, 3),
+        "cache": resolved.cache_dir,
+        "sets": sets,
+        "streamed": [names[key] for key in data.keyed_training if key not in of_key],
+    }
+    write_atomic(DataRequestDir(folder.path).answer, json.dumps(answer, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    from ftcore.process import run_dir_argument, run_main
+
+    run_main(main, run_dir_argument(sys.argv[1:]))

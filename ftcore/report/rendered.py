@@ -1,0 +1,50 @@
+"""Token ids as text that a person reads: whole samples in pieces, supervised or not, and single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+UNKNOWN = "\ufffd"
+"""What a decoder writes for bytes that are no whole character."""
+LEADING_SPACE = "\u2581"
+"""SentencePiece's mark of a space before a token; its decoders leave it out at the beginning of a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of a sample, all of it supervised or none."""
+
+    text: str
+    tokens: int
+    weight: float
+    """What each of its tokens counts in the loss; 0: it is context."""
+
+
+def segments_of(backend: Any, ids: Sequence[int], spans: Sequence[tuple[int, int]], weights: Sequence[float]) -> list[Segment]:
+    """The text of a sample cut where supervision begins and ends. `backend`: a `tokenizers.Tokenizer`."""
+    edges: list[tuple[int, float]] = []
+    for (start, end), weight in zip(spans, weights, strict=True):
+        edges += [(start, 0.0), (end, float(weight))]
+    edges.append((len(ids), 0.0))
+    segments: list[Segment] = []
+    at, told = 0, ""
+    for end, weight in edges:
+        if end <= at:
+            continue
+        text = str(backend.decode(list(ids[:end]), skip_special_tokens=False))
+        segments.append(Segment(text=text[len(told) :], tokens=end - at, weight=weight))
+        at, told = end, text
+    return segments
+
+
+def token_text(backend: Any, token: int) -> str:
+    """One token as text; where its bytes are only part of a character, as the vocabulary writes it."""
+    piece = backend.id_to_token(token)
+    text = str(backend.decode([token], skip_special_tokens=False))
+    if piece is None:
+        return text
+    if UNKNOWN in text and UNKNOWN not in piece:
+        return str(piece)
+    return f" {text}" if piece.startswith(LEADING_SPACE) and not text.startswith(" ") else text

@@ -1,0 +1,183 @@
+"""`ftlaunch data report|show|prepare`: the rows that a spec trains on, looked at before any accelerator is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from launcher.verb_options import FILE, FOLDER, set_option, spec_options
+
+if TYPE_CHECKING:
+    from launcher.resolve import Resolution
+
+REPORT_FOLDER = "data_report"
+"""Folder for the report's files, in the current one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecOptions:
+    """What the command line says about the spec."""
+
+    arguments: tuple[str, ...]
+    spec: Path | None
+    sets: tuple[str, ...]
+    zero: None = None
+    """The ZeRO stage changes nothing about data."""
+
+
+class ReportCommand(click.Command):
+    """Reports."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises DataError when training would refuse the data, and the FtError of anything else that is wrong."""
+        given = ctx.params
+        names = ("html", "as_json", "output", "samples", "listed")
+        report(_resolution(given, done="reported on"), **{name: given[name] for name in names})
+
+
+class ShowCommand(click.Command):
+    """Shows one row."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what is wrong, but for the row itself."""
+        given = ctx.params
+        names = [text for text in given["sets"] if "=" not in text]
+        if len(names) > 1:
+            raise click.UsageError(f"one set is looked at at a time, {len(names)} were given: {', '.join(names)}")
+        overrides = {**given, "sets": tuple(text for text in given["sets"] if "=" in text)}
+        show(_resolution(overrides, done="looked at"), row=given["row"], set_name="".join(names), as_json=given["as_json"])
+
+
+class PrepareCommand(click.Command):
+    """Prepares."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what is wrong."""
+        prepare(_resolution(ctx.params, done="prepared"), as_json=ctx.params["as_json"])
+
+
+_ARGUMENTS = click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]...")
+_SPEC = click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC.")
+_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
+_WITHOUT = " Without SPEC: the one that a bare ftlaunch would use. KEY=VALUE arguments override values of the spec."
+
+command = click.Group(
+    "data",
+    short_help="Look at the rows of a spec, prepare them, or free the cache's room.",
+    help="The rows that a spec trains on and is evaluated on: what they come to, one of them token by token, and the cache of prepared samples.",
+    commands=[
+        ReportCommand(
+            "report",
+            short_help="What became of every row, lengths, masks, duplicates, rendered samples.",
+            help="Per set: rows, formats, lengths, what is cut or dropped and why, the supervised share, duplicates and rendered samples with their "
+            "supervised tokens in colour. Status 4 when training would refuse the data." + _WITHOUT,
+            params=[
+                _ARGUMENTS,
+                click.Option(["--html"], is_flag=True, help="Write data_report.html, too: one page without links."),
+                _JSON,
+                click.Option(["--output", "-o"], type=FOLDER, help=f"Folder for the report's files. Default: {REPORT_FOLDER} in the current folder."),
+                click.Option(["--samples"], type=click.IntRange(0, 1000), default=3, show_default=True, help="Rendered samples a set."),
+                click.Option(["--rows", "listed"], type=click.IntRange(1, 10_000), default=10, show_default=True, help="Rows listed of each kind."),
+                _SPEC,
+                set_option(),
+            ],
+        ),
+        ShowCommand(
+            "show",
+            short_help="One row: text, ids, mask, positions.",
+            help="One row of a set, by the number that messages give it: as it stands in the file, as text, and token by token." + _WITHOUT,
+            params=[
+                _ARGUMENTS,
+                click.Option(["--row"], type=click.IntRange(1), required=True, metavar="N", help="The row's number, from 1 over the whole set."),
+                _JSON,
+                _SPEC,
+                click.Option(
+                    ["--set", "sets"],
+                    metavar="NAME|KEY=VALUE",
+                    multiple=True,
+                    help="The set of the row: train, eval or a name (default: the first that is trained on). Or override a value of the spec.",
+                ),
+            ],
+        ),
+        PrepareCommand(
+            "prepare",
+            short_help="Build the cache of prepared samples.",
+            help="Read, render and tokenise every set into the cache that launch uses. launch does it by itself when it is missing." + _WITHOUT,
+            params=[_ARGUMENTS, _JSON, _SPEC, set_option()],
+        ),
+    ],
+)
+
+
+def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | None, samples: int, listed: int) -> None:
+    """Writes the report's files and prints it. Raises DataError when training would refuse the data."""
+    import shutil
+    import sys
+
+    from ftcore.spec.data_report import DataReportDir, DataRequest
+    from ftcore.spec.errors import DataError, Problem
+    from launcher.data_verbs.asking import ask
+    from launcher.data_verbs.paint import Paint, takes_colours
+    from launcher.data_verbs.report_text import render_report
+    from launcher.run_folder import shown, write_files
+
+    paths = DataReportDir((output or Path(REPORT_FOLDER)).absolute())
+    request = DataRequest(origin=resolution.origin, samples=samples, listed=listed, output=str(paths.path), html=html)
+    facts = ask("report", resolution.resolved, request)
+    width = shutil.get_terminal_size().columns
+    write_files({paths.text: render_report(facts, Paint(coloured=False), width=100) + "\n"})
+    if as_json:
+        _say(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        _say(render_report(facts, Paint(coloured=takes_colours(sys.stdout)), width=width))
+        written = [paths.json, paths.text, *([paths.html] if html else [])]
+        _say("\nreport: " + ", ".join(shown(path) for path in written))
+    if facts["refuses"]:
+        refusals = [Problem(**problem) for each in facts["sets"].values() for problem in each["refusals"]]
+        count = len(refusals)
+        what = "training would refuse this data" + (f", for {count} reasons" if count > 1 else f": {refusals[0].what}" if refusals else "")
+        raise DataError(what, where=", ".join(each["key"] for each in facts["sets"].values() if each["refusals"]), fix=f"see {shown(paths.text)}")
+
+
+def show(resolution: Resolution, *, row: int, set_name: str, as_json: bool) -> None:
+    """Prints one row. Raises SpecError for a set that the spec hasn't, DataError for a row that isn't there."""
+    import sys
+
+    from ftcore.spec.data_report import DataRequest
+    from launcher.data_verbs.asking import ask
+    from launcher.data_verbs.paint import Paint, takes_colours
+    from launcher.data_verbs.row_text import render_row
+
+    found = ask("show", resolution.resolved, DataRequest(origin=resolution.origin, row=row, set_name=set_name))
+    _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_row(found, Paint(coloured=takes_colours(sys.stdout))))
+
+
+def prepare(resolution: Resolution, *, as_json: bool) -> None:
+    """Builds the cache and prints where it lies."""
+    from ftcore.spec.data_report import DataRequest
+    from launcher.data_verbs.asking import ask
+    from launcher.data_verbs.prepared_text import render_prepared
+
+    found = ask("prepare", resolution.resolved, DataRequest(origin=resolution.origin))
+    _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_prepared(found))
+
+
+def _resolution(params: dict[str, Any], *, done: str) -> Resolution:
+    """The spec that a verb is about; tells on stderr what is odd about it. Raises SpecError or ClusterError with every mistake."""
+    from launcher.launching import tell
+    from launcher.resolve import read_and_resolve
+
+    given = SpecOptions(arguments=params["arguments"], spec=params["spec"], sets=params["sets"])
+    resolution = read_and_resolve(spec_options(given, done=done))
+    tell(resolution.warnings)
+    return resolution
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        click.echo(text)
