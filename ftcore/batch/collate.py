@@ -5,7 +5,7 @@ Shapes: B rows, T positions of a row, C columns at which logits are computed, K 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from ftcore.data.cache import Sample
 Int64s = npt.NDArray[np.int64]
 PAD_ID = 0
 """Any id of the vocabulary: padded positions are masked and never supervised."""
+_FILLER = Sample(ids=np.zeros(1, dtype=np.int32), spans=np.zeros((0, 2), dtype=np.int32), row=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +51,23 @@ class MicroBatch:
         return int(self.input_ids_BT.numel())
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same batch on `device`."""
+        """The same batch on `device`; from pinned memory the copy goes on beside the computing."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def moved(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(device, non_blocking=True)
+    def pinned(self) -> MicroBatch:
+        """The same batch in page-locked memory, from which an accelerator reads by itself."""
+        return self._mapped(lambda tensor: tensor.pin_memory())
 
+    def _mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
         return MicroBatch(
-            input_ids_BT=moved(self.input_ids_BT),
-            position_ids_BT=moved(self.position_ids_BT),
-            attention_mask_BT=None if self.attention_mask_BT is None else moved(self.attention_mask_BT),
+            input_ids_BT=change(self.input_ids_BT),
+            position_ids_BT=change(self.position_ids_BT),
+            attention_mask_BT=None if self.attention_mask_BT is None else change(self.attention_mask_BT),
             segment_lengths=self.segment_lengths,
-            keep_C=moved(self.keep_C),
-            pick_K=None if self.pick_K is None else moved(self.pick_K),
-            targets_K=moved(self.targets_K),
-            weights_K=None if self.weights_K is None else moved(self.weights_K),
+            keep_C=change(self.keep_C),
+            pick_K=None if self.pick_K is None else change(self.pick_K),
+            targets_K=change(self.targets_K),
+            weights_K=None if self.weights_K is None else change(self.weights_K),
         )
 
 
@@ -74,69 +78,73 @@ def collate(samples: Sequence[Sample], layout: str = "packed") -> MicroBatch:
     the token before it belongs to another sample.
     """
     if not samples:
-        filler = np.zeros(1, dtype=np.int64)
-        return _packed([filler], [np.zeros(0, dtype=np.int64)], None)
-    ids = [np.asarray(sample.ids, dtype=np.int64) for sample in samples]
-    supervised = [_supervised_positions(sample) for sample in samples]
-    weights = _weights(samples)
-    return _padded(ids, supervised, weights) if layout == "padded" else _packed(ids, supervised, weights)
+        return _packed([_FILLER])
+    return _padded(samples) if layout == "padded" else _packed(samples)
 
 
-def _supervised_positions(sample: Sample) -> Int64s:
-    """Positions of the sample's supervised tokens, int64, ascending, without position 0."""
-    if not len(sample.spans):
-        return np.zeros(0, dtype=np.int64)
-    positions = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in sample.spans])
-    return positions[positions > 0]
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """The supervised tokens of samples that lie end to end."""
+
+    at_K: Int64s
+    """Their places in the row, ascending."""
+    row_K: Int64s
+    """The sample of each."""
+    weights_K: npt.NDArray[np.float32] | None
+    """None when each counts 1."""
 
 
-def _weights(samples: Sequence[Sample]) -> npt.NDArray[np.float32] | None:
-    """What each supervised token of the samples counts, in their order; None when each counts 1."""
-    if all(sample.weights is None for sample in samples):
-        return None
-    parts = [np.zeros(0, dtype=np.float32)]
-    for sample in samples:
-        weights = np.ones(len(sample.spans), dtype=np.float32) if sample.weights is None else sample.weights
-        for (start, end), weight in zip(sample.spans, weights, strict=True):
-            parts.append(np.full(max(0, end - max(start, 1)), weight, dtype=np.float32))
-    return np.concatenate(parts)
+def _labels(samples: Sequence[Sample], starts: Int64s) -> _Labels:
+    """Of samples that begin at `starts`."""
+    spans = np.concatenate([sample.spans for sample in samples]).astype(np.int64)
+    row_of_span = np.repeat(np.arange(len(samples)), [len(sample.spans) for sample in samples])
+    first = np.maximum(spans[:, 0], 1)
+    counts = np.maximum(spans[:, 1] - first, 0)
+    before = np.cumsum(counts) - counts
+    at = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts[row_of_span] + first - before, counts)
+    weights = None
+    if any(sample.weights is not None for sample in samples):
+        one = [np.ones(len(sample.spans), dtype=np.float32) if sample.weights is None else sample.weights for sample in samples]
+        weights = np.repeat(np.concatenate(one), counts)
+    return _Labels(at, np.repeat(row_of_span, counts), weights)
 
 
-def _packed(ids: list[Int64s], supervised: list[Int64s], weights: npt.NDArray[np.float32] | None) -> MicroBatch:
-    lengths = [len(sample_ids) for sample_ids in ids]
-    offsets = np.cumsum([0, *lengths[:-1]])
-    row = np.concatenate(ids)
-    label_positions = np.concatenate([positions + offset for positions, offset in zip(supervised, offsets, strict=True)])
-    keep = label_positions - 1 if len(label_positions) else np.zeros(1, dtype=np.int64)
+def _packed(samples: Sequence[Sample]) -> MicroBatch:
+    lengths = np.array([len(sample.ids) for sample in samples], dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    row = np.concatenate([sample.ids for sample in samples]).astype(np.int64)
+    labels = _labels(samples, starts)
+    keep = labels.at_K - 1 if len(labels.at_K) else np.zeros(1, dtype=np.int64)
     return MicroBatch(
         input_ids_BT=torch.from_numpy(row).unsqueeze(0),
-        position_ids_BT=torch.from_numpy(np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])).unsqueeze(0),
+        position_ids_BT=torch.from_numpy(np.arange(len(row), dtype=np.int64) - np.repeat(starts, lengths)).unsqueeze(0),
         attention_mask_BT=None,
-        segment_lengths=tuple(lengths),
+        segment_lengths=tuple(lengths.tolist()),
         keep_C=torch.from_numpy(keep),
         pick_K=None,
-        targets_K=torch.from_numpy(row[label_positions]),
-        weights_K=None if weights is None else torch.from_numpy(weights),
+        targets_K=torch.from_numpy(row[labels.at_K]),
+        weights_K=None if labels.weights_K is None else torch.from_numpy(labels.weights_K),
     )
 
 
-def _padded(ids: list[Int64s], supervised: list[Int64s], weights: npt.NDArray[np.float32] | None) -> MicroBatch:
-    rows, longest = len(ids), max(len(sample_ids) for sample_ids in ids)
+def _padded(samples: Sequence[Sample]) -> MicroBatch:
+    lengths = np.array([len(sample.ids) for sample in samples], dtype=np.int64)
+    rows, longest = len(samples), int(lengths.max())
+    starts = np.cumsum(lengths) - lengths
+    # A row's tokens come first in it, so that they follow each other in the order of the mask's ones.
+    mask_BT = np.arange(longest) < lengths[:, None]
     ids_BT = np.full((rows, longest), PAD_ID, dtype=np.int64)
-    mask_BT = np.zeros((rows, longest), dtype=np.int64)
-    for row, sample_ids in enumerate(ids):
-        ids_BT[row, : len(sample_ids)] = sample_ids
-        mask_BT[row, : len(sample_ids)] = 1
-    columns = np.concatenate([positions - 1 for positions in supervised])
-    row_of = np.repeat(np.arange(rows), [len(positions) for positions in supervised])
+    ids_BT[mask_BT] = np.concatenate([sample.ids for sample in samples])
+    labels = _labels(samples, starts)
+    columns = labels.at_K - starts[labels.row_K] - 1
     keep = np.unique(columns) if len(columns) else np.zeros(1, dtype=np.int64)
     return MicroBatch(
         input_ids_BT=torch.from_numpy(ids_BT),
         position_ids_BT=torch.arange(longest).expand(rows, longest).contiguous(),
-        attention_mask_BT=torch.from_numpy(mask_BT),
-        segment_lengths=tuple(len(sample_ids) for sample_ids in ids),
+        attention_mask_BT=torch.from_numpy(mask_BT.astype(np.int64)),
+        segment_lengths=tuple(lengths.tolist()),
         keep_C=torch.from_numpy(keep),
-        pick_K=torch.from_numpy(row_of * len(keep) + np.searchsorted(keep, columns)),
-        targets_K=torch.from_numpy(ids_BT[row_of, columns + 1]),
-        weights_K=None if weights is None else torch.from_numpy(weights),
+        pick_K=torch.from_numpy(labels.row_K * len(keep) + np.searchsorted(keep, columns)),
+        targets_K=torch.from_numpy(ids_BT[labels.row_K, columns + 1]),
+        weights_K=None if labels.weights_K is None else torch.from_numpy(labels.weights_K),
     )

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ftcore.batch.collate import collate
+from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.deal import deal
 from ftcore.batch.window import UpdateSequence, UpdateWindow
 from ftcore.data.mix import SampleMix, counts_by_set
 from ftcore.dist import Ranks
 from ftcore.feed.ahead import Ahead
 from ftcore.feed.fed_update import LONGEST_SAMPLES, Counts, FedUpdate, Int64s
+from ftcore.feed.host_memory import on_host
 from ftcore.feed.layout import Layout
 
 
@@ -60,12 +61,16 @@ class PlannedFeeder:
             epoch_after=self._sequence.window(after).epoch if after < self._sequence.total_updates else window.epoch,
             sample_ids=ids,
             parts=parts,
-            batches=[collate([self._samples.sample(int(sample)) for sample in part], self._layout.layout) for part in parts],
+            batches=[self._collated(part) for part in parts],
             weight_sum=float(self._samples.weight_sums[ids].sum()),
             counts=Counts(samples=len(ids), tokens=int(lengths.sum(dtype=np.int64)), supervised_tokens=int(self._samples.supervised[ids].sum(dtype=np.int64))),
             by_set=self._by_set(ids),
             longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
         )
+
+    def _collated(self, part: Int64s) -> MicroBatch:
+        batch = collate([self._samples.sample(int(sample)) for sample in part], self._layout.layout)
+        return on_host(batch, self._ranks.device)
 
     def _by_set(self, ids: Int64s) -> dict[str, Counts]:
         if len(self._samples.names) == 1:
