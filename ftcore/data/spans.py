@@ -14,12 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ftcore.data.chat import CharSpan, Rendered
-from ftcore.data.fields import TextPair
+from ftcore.data.templates.rendered import Rendered
+from ftcore.data.templates.rendering import CharSpan
 from ftcore.spec.errors import DataError
 
 Int32Array = npt.NDArray[np.int32]
 TokenSpan = tuple[int, int]
+Part = tuple[int, Any]
+"""Where a part of a row's text begins, and its encoding."""
+SPACE_MARK = "\u2581"
+SAMPLES = ("a b", "The answer is 12, or not?\n")
+"""Texts that a tokenizer must be able to write, if its decoding is to prove anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,63 +64,89 @@ def count_supervised(spans: Sequence[TokenSpan]) -> int:
 class Aligner:
     """Tokenises rendered rows with one tokenizer and proves where the supervised tokens are."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, backend: Any = None) -> None:
+        """`backend`: what tokenises in the place of the tokenizer's own."""
         from tokenizers import decoders
 
-        self._backend = tokenizer.backend_tokenizer
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer if backend is None else backend
         self._backend.no_truncation()
         self._backend.no_padding()
         self._name = str(tokenizer.name_or_path)
-        self._bos_id: int | None = tokenizer.bos_token_id
-        self._eos: str | None = tokenizer.eos_token
-        self._leading = self._added_in_front()
-        swallowing = [re.escape(token.content) for token in tokenizer.added_tokens_decoder.values() if token.rstrip]
+        self._bos_id: int | None = tokenizer.bos_token_id if backend is None else None
+        self._leading = added_in_front(self._backend)
+        swallowing = [re.escape(token.content) for token in self._backend.get_added_tokens_decoder().values() if token.rstrip]
         self._swallowed = re.compile(f"({'|'.join(swallowing)})\\s+" if swallowing else "(?!)()")
         # Byte-level tokens decode to the same text wherever they stand; others may lose a space at the beginning.
         self._decodes_locally = isinstance(self._backend.decoder, decoders.ByteLevel)
-
-    def pair(self, pair: TextPair) -> Rendered:
-        """A prompt and its completion as text; the completion ends with the end token, once. Raises DataError without an end token."""
-        if not self._eos:
-            raise DataError(
-                "the tokenizer has no eos_token, so a completion can't be ended",
-                where="model.model_name_or_path",
-                fix="set eos_token in the model's tokenizer_config.json",
-            )
-        completion = pair.completion if pair.completion.endswith(self._eos) else pair.completion + self._eos
-        start = len(pair.prompt)
-        spans, weights = (((start, start + len(completion)),), (pair.weight,)) if pair.weight else ((), ())
-        return Rendered(text=pair.prompt + completion, spans=spans, weights=weights, cut=bool(spans), adds_bos=True)
+        self._decodes = all(self._same(self._backend.decode(self._encode(text).ids, skip_special_tokens=False), text) for text in SAMPLES)
+        self._renamed: list[Any] = []
 
     def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
         """Ids and supervised token ranges of each row, or why the row can't be tokenised exactly.
 
         A row is tokenised whole. Where a token would cross the start of an answer, the row is tokenised apart there, which is what
-        generation sees: the prompt is tokenised before the answer exists.
+        generation sees: the prompt is tokenised before the answer exists. The supervised tokens are then decoded: they must give the
+        supervised text.
         """
+        if any(row.plain for row in batch):
+            return self._encode_with_plain(batch)
         pieces = [_pieces(row) if row.cut else [row.text] for row in batch]
         encodings = iter(self._backend.encode_batch([piece for row in pieces for piece in row], add_special_tokens=False))
-        return [self._finish(row, [next(encodings) for _ in parts]) for row, parts in zip(batch, pieces, strict=True)]
+        return self._proved(batch, [self._finish(row, [next(encodings) for _ in parts]) for row, parts in zip(batch, pieces, strict=True)])
+
+    def _encode_with_plain(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
+        from ftcore.data.templates.plain_text import PlainTextAligner
+
+        if not self._renamed:
+            self._renamed.append(PlainTextAligner(self._tokenizer))
+        usual = iter(self.encode([row for row in batch if not row.plain]))
+        plain = iter(self._renamed[0].encode([row for row in batch if row.plain]))
+        return [next(plain) if row.plain else next(usual) for row in batch]
+
+    def _proved(self, batch: Sequence[Rendered], results: list[Tokens | DataError]) -> list[Tokens | DataError]:
+        """The rows whose supervised tokens decode to their text; for a tokenizer that can't decode, the offsets are the proof."""
+        if not self._decodes:
+            return results
+        checked = [
+            (number, *span)
+            for number, tokens in enumerate(results)
+            if isinstance(tokens, Tokens)
+            for span in zip(tokens.spans, batch[number].spans, strict=True)
+        ]
+        lead = 0 if self._decodes_locally else 1
+        ids = [row.ids.tolist() if isinstance(row, Tokens) else [] for row in results]
+        decoded = self._backend.decode_batch([ids[number][max(0, first - lead) : last] for number, (first, last), _ in checked], skip_special_tokens=False)
+        before = self._backend.decode_batch([ids[number][max(0, first - lead) : first] for number, (first, _), _ in checked], skip_special_tokens=False)
+        for (number, (first, last), (start, end)), whole, front in zip(checked, decoded, before, strict=True):
+            text = batch[number].text[start:end]
+            if not self._same(whole[len(front) :], text) and not self._same(self._decoded(ids[number], first, last), text):
+                results[number] = DataError(
+                    f"the tokenizer {self._name} can't write an answer: its tokens decode to {self._decoded(ids[number], first, last)[:80]!r}",
+                    fix="take the characters that the tokenizer doesn't know out of the row",
+                )
+        return results
 
     def _finish(self, row: Rendered, encodings: list[Any]) -> Tokens | DataError:
         if not row.cut:
             whole = self._exact(encodings[0], row.spans, len(row.text))
             if whole is not None:
-                return self._checked(row, list(encodings[0].ids), whole)
+                return self._checked(row, list(encodings[0].ids), whole, self._turns(row, [(0, encodings[0])]))
             encodings = [self._encode(piece) for piece in _pieces(row)]
-        ids, spans = self._apart(row, encodings)
+        parts, spans = self._apart(row, encodings)
+        ids = [token for _, part in parts for token in part.ids]
         if self._proven(row, ids, spans):
-            return self._checked(row, ids, spans)
+            return self._checked(row, ids, spans, self._turns(row, parts))
         encoding = self._encode(row.text)
         whole = self._exact(encoding, row.spans, len(row.text))
         if whole is not None:
-            return self._checked(row, list(encoding.ids), whole)
+            return self._checked(row, list(encoding.ids), whole, self._turns(row, [(0, encoding)]))
         return DataError(
             f"the tokenizer {self._name} joins the prompt and the answer in one token, and changes the text when they are tokenised apart",
             fix="put a separator that is a token of its own between prompt and answer (in the chat template, or in the prompt)",
         )
 
-    def _checked(self, row: Rendered, ids: list[int], spans: list[TokenSpan]) -> Tokens | DataError:
+    def _checked(self, row: Rendered, ids: list[int], spans: list[TokenSpan], turns: tuple[int, ...]) -> Tokens | DataError:
         if row.adds_bos and ids[: len(self._leading)] != self._leading:
             shift = len(self._leading)
             ids, spans = self._leading + ids, [(start + shift, end + shift) for start, end in spans]
@@ -124,8 +155,19 @@ class Aligner:
                 f"the text begins with two beginning-of-text tokens (id {self._bos_id})",
                 fix="the chat template or the prompt writes the token twice: remove one",
             )
-        front = len(self._leading) if ids[: len(self._leading)] == self._leading else 0
-        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights, front=front)
+        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights, turns=turns)
+
+    def _turns(self, row: Rendered, parts: Sequence[Part]) -> tuple[int, ...]:
+        """The tokens at which turns begin; empty when one of them begins inside a token."""
+        found: list[int] = []
+        for start in row.turns:
+            number = max(number for number, (begin, _) in enumerate(parts) if begin <= start)
+            begin, encoding = parts[number]
+            token = 0 if begin == start else self._first_token(encoding, start - begin, len(row.text))
+            if token is None:
+                return ()
+            found.append(sum(len(part) for _, part in parts[:number]) + token)
+        return tuple(found)
 
     def _exact(self, encoding: Any, spans: Sequence[CharSpan], length: int) -> list[TokenSpan] | None:
         """Token ranges whose outer edges are the spans' edges; None when a token crosses one, or the offsets leave it open."""
@@ -164,29 +206,30 @@ class Aligner:
         content = self._backend.id_to_token(encoding.ids[token])
         return bool(start + len(content) == end < stop)
 
-    def _apart(self, row: Rendered, encodings: list[Any]) -> tuple[list[int], list[TokenSpan]]:
-        """Ids of the row tokenised apart at each answer's start (and at its end, where a token would cross that)."""
-        ids: list[int] = list(encodings[0].ids)
+    def _apart(self, row: Rendered, encodings: list[Any]) -> tuple[list[Part], list[TokenSpan]]:
+        """The row tokenised apart at each answer's start (and at its end, where a token would cross that), and the answers' tokens."""
+        parts: list[Part] = [(0, encodings[0])]
         spans: list[TokenSpan] = []
         following = [start for start, _ in row.spans[1:]] + [len(row.text)]
+        count = len(encodings[0])
         for (start, end), until, encoding in zip(row.spans, following, encodings[1:], strict=True):
             last = self._last_token(encoding, end - start)
             if last is not None:
-                answer, rest = list(encoding.ids), []
-                size = last + 1
+                added, size = [(start, encoding)], last + 1
             else:
-                answer, rest = list(self._encode(row.text[start:end]).ids), list(self._encode(row.text[end:until]).ids)
-                size = len(answer)
-            spans.append((len(ids), len(ids) + size))
-            ids += answer + rest
-        return ids, spans
+                answer = self._encode(row.text[start:end])
+                added, size = [(start, answer), (end, self._encode(row.text[end:until]))], len(answer)
+            spans.append((count, count + size))
+            parts += added
+            count += sum(len(part) for _, part in added)
+        return parts, spans
 
     def _encode(self, text: str) -> Any:
         return self._backend.encode(text, add_special_tokens=False)
 
     def _proven(self, row: Rendered, ids: list[int], spans: list[TokenSpan]) -> bool:
         """Whether the supervised tokens, decoded where they stand, are the supervised text: tokenising apart may have added a space."""
-        return all(self._decoded(ids, first, last) in self._as_held(row.text[start:end]) for (first, last), (start, end) in zip(spans, row.spans, strict=True))
+        return all(self._same(self._decoded(ids, first, last), row.text[start:end]) for (first, last), (start, end) in zip(spans, row.spans, strict=True))
 
     def _decoded(self, ids: list[int], first: int, last: int) -> str:
         if self._decodes_locally:
@@ -194,15 +237,21 @@ class Aligner:
         before = self._backend.decode(ids[:first], skip_special_tokens=False)
         return str(self._backend.decode(ids[:last], skip_special_tokens=False)[len(before) :])
 
-    def _as_held(self, text: str) -> tuple[str, str]:
-        """The text as it is, and as the tokens hold it: normalised, without the white space that special tokens swallow."""
-        kept = self._swallowed.sub(r"\1", text)
+    def _same(self, decoded: str, text: str) -> bool:
+        """Whether tokens that decode so hold the text: as it is, or normalised and without the white space that special tokens swallow."""
+        if decoded == text:
+            return True
         normalizer = self._backend.normalizer
-        return text, kept if normalizer is None else str(normalizer.normalize_str(kept))
+        kept = self._swallowed.sub(r"\1", text)
+        if decoded == kept or (normalizer is not None and normalizer.normalize_str(decoded) == normalizer.normalize_str(kept)):
+            return True
+        # To these tokenizers a space and the character they mark it with are one.
+        return not self._decodes_locally and decoded.replace(SPACE_MARK, " ") == kept.replace(SPACE_MARK, " ")
 
-    def _added_in_front(self) -> list[int]:
-        """The ids that the tokenizer itself puts before a text: its beginning-of-text token, or nothing."""
-        plain = self._backend.encode("a", add_special_tokens=False).ids
-        whole = self._backend.encode("a", add_special_tokens=True).ids
-        at = next((i for i in range(len(whole)) if whole[i : i + len(plain)] == plain), 0)
-        return list(whole[:at])
+
+def added_in_front(backend: Any) -> list[int]:
+    """The ids that a tokenizer itself puts before a text: its beginning-of-text token, or nothing."""
+    plain = backend.encode("a", add_special_tokens=False).ids
+    whole = backend.encode("a", add_special_tokens=True).ids
+    at = next((i for i in range(len(whole)) if whole[i : i + len(plain)] == plain), 0)
+    return list(whole[:at])

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ftcore.data.chat import ChatRenderer
-from ftcore.data.fields import Conversation, TextPair
-from ftcore.data.records import Row
+from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.reading.rows import Row
 from ftcore.data.spans import Aligner, Tokens, count_supervised
+from ftcore.data.templates.renderer import ChatRenderer
+from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.spec.errors import DataError
 from tests.unit.made_tokenizers import FAMILIES, HEADER, IM, LLAMA3, MISTRAL, byte_level, sentencepiece_like, wrap
 
-ROW = Row(number=1, line=1, value={})
+ROW = Row(number=1, file="x.jsonl", line=1, value={})
 ODD = [
     "",
     " ",
@@ -118,23 +119,21 @@ def test_end_token_counts_though_it_pads() -> None:
     """D11: labels come from positions in the text, so pad = eos hides nothing. Answers of 3 and 5 tokens plus end."""
     backend = byte_level(specials=IM)
     tokenizer = wrap(backend, template=None, eos="<|im_end|>", pad="<|im_end|>")
-    aligner = Aligner(tokenizer)
-    rows = [aligner.pair(TextPair(row=ROW, prompt="1", completion=completion)) for completion in ("123", "12345")]
-    supervised = [tokens.supervised for tokens in aligner.encode(rows) if isinstance(tokens, Tokens)]
+    rows = [TextPair(row=ROW, prompt="1", completion=completion) for completion in ("123", "12345")]
+    supervised = [tokens.supervised for tokens in tokenise_with(tokenizer)(rows) if isinstance(tokens, Tokens)]
     assert supervised == [4, 6]
 
 
 def test_one_beginning_of_text() -> None:
     """D13: a template that writes it, and a tokenizer that adds it."""
     tokenizer = wrap(byte_level(specials=HEADER, bos=HEADER[0]), template=LLAMA3, eos="<|eot_id|>", bos=HEADER[0])
-    aligner, begin = Aligner(tokenizer), tokenizer.bos_token_id
-    chat = ChatRenderer(tokenizer).render(dialogue(["a"], ["b"]))
-    pairs = [aligner.pair(TextPair(row=ROW, prompt=prompt, completion="b")) for prompt in ("a", HEADER[0] + "a", "")]
-    for tokens in aligner.encode([chat, *pairs]):
+    tokenise, begin = tokenise_with(tokenizer), tokenizer.bos_token_id
+    pairs = [TextPair(row=ROW, prompt=prompt, completion="b") for prompt in ("a", HEADER[0] + "a", "")]
+    for tokens in tokenise([dialogue(["a"], ["b"]), *pairs]):
         assert isinstance(tokens, Tokens)
         assert tokens.ids.tolist().count(begin) == 1
         assert tokens.ids[0] == begin
-    (twice,) = aligner.encode([aligner.pair(TextPair(row=ROW, prompt=HEADER[0] * 2, completion="b"))])
+    (twice,) = tokenise([TextPair(row=ROW, prompt=HEADER[0] * 2, completion="b")])
     assert isinstance(twice, DataError)
     assert "two beginning-of-text tokens" in str(twice)
 
@@ -142,16 +141,16 @@ def test_one_beginning_of_text() -> None:
 @pytest.mark.parametrize("completion", ["b", "b<|im_end|>"])
 def test_pair_ends_once(completion: str) -> None:
     backend = byte_level(specials=IM)
-    aligner = Aligner(wrap(backend, template=None, eos="<|im_end|>"))
-    (tokens,) = aligner.encode([aligner.pair(TextPair(row=ROW, prompt="a\n", completion=completion))])
+    tokenise = tokenise_with(wrap(backend, template=None, eos="<|im_end|>"))
+    (tokens,) = tokenise([TextPair(row=ROW, prompt="a\n", completion=completion)])
     assert isinstance(tokens, Tokens)
     assert decoded(backend, tokens) == ["b<|im_end|>"]
 
 
 def test_pair_is_tokenised_as_prompt_and_completion() -> None:
     backend = byte_level(specials=IM)
-    aligner = Aligner(wrap(backend, template=None, eos="<|im_end|>"))
-    (tokens,) = aligner.encode([aligner.pair(TextPair(row=ROW, prompt="Hel", completion="lo"))])
+    tokenise = tokenise_with(wrap(backend, template=None, eos="<|im_end|>"))
+    (tokens,) = tokenise([TextPair(row=ROW, prompt="Hel", completion="lo")])
     assert isinstance(tokens, Tokens)
     ends = backend.encode("<|im_end|>").ids
     assert tokens.ids.tolist() == backend.encode("Hel").ids + backend.encode("lo").ids + ends
@@ -160,10 +159,8 @@ def test_pair_is_tokenised_as_prompt_and_completion() -> None:
 def test_pair_where_tokenising_apart_would_add_a_space() -> None:
     """A SentencePiece-like tokenizer puts a space before each text; the row is then tokenised whole, or refused."""
     backend = sentencepiece_like(specials=("<s>", "</s>"), bos="<s>")
-    aligner = Aligner(wrap(backend, template=None, eos="</s>", bos="<s>"))
-    clean, crossing = aligner.encode(
-        [aligner.pair(TextPair(row=ROW, prompt=prompt, completion=text)) for prompt, text in (("Please send", " Anna Berg"), ("Ans", "wer it"))]
-    )
+    tokenise = tokenise_with(wrap(backend, template=None, eos="</s>", bos="<s>"))
+    clean, crossing = tokenise([TextPair(row=ROW, prompt=prompt, completion=text) for prompt, text in (("Please send", " Anna Berg"), ("Ans", "wer it"))])
     assert isinstance(clean, Tokens)
     assert decoded(backend, clean) == [" Anna Berg</s>"]
     assert isinstance(crossing, DataError)
@@ -177,9 +174,8 @@ def test_tokens_that_reach_over_words() -> None:
 
 
 def test_no_end_token() -> None:
-    aligner = Aligner(wrap(byte_level(specials=IM), template=None, eos=None))
-    with pytest.raises(DataError, match="no eos_token"):
-        aligner.pair(TextPair(row=ROW, prompt="a", completion="b"))
+    (result,) = tokenise_with(wrap(byte_level(specials=IM), template=None, eos=None))([TextPair(row=ROW, prompt="a", completion="b")])
+    assert "no eos_token" in str(result)
 
 
 def test_count_after_the_shift() -> None:

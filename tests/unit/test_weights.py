@@ -10,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ftcore.data.build import cut_right, prepare_set
+from ftcore.data.build import prepare_set
 from ftcore.data.cache import Counts, SampleSet, write_samples
-from ftcore.data.chat import ChatRenderer
-from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.formats.record_kinds import Conversation
+from ftcore.data.overlong import cut_right
 from ftcore.data.prepared import ModelSource
 from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.renderer import ChatRenderer
+from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSection, TrainingSet
 from ftcore.tiny_llama import tiny_tokenizer
@@ -140,8 +142,7 @@ def test_weight_of_a_pair() -> None:
     rows = [{"prompt": "a", "completion": "b", "w": weight} for weight in (2, 0, None)] + [{"prompt": "a", "completion": "b"}]
     pairs = records(*rows, form="prompt_completion", weight="w")
     assert [pair.weight for pair in pairs] == [2.0, 0.0, 1.0, 1.0]
-    aligner = Aligner(wrap(byte_level(specials=IM), template=None, eos=END))
-    encoded = aligner.encode([aligner.pair(pair) for pair in pairs if isinstance(pair, TextPair)])
+    encoded = tokenise_with(wrap(byte_level(specials=IM), template=None, eos=END))(pairs)
     assert [tokens.weights for tokens in encoded if isinstance(tokens, Tokens)] == [(2.0,), (), (1.0,), (1.0,)]
     assert "row 1: w is negative" in refused({"prompt": "a", "completion": "b", "w": -2}, form="prompt_completion", weight="w")
     assert "data.train.columns.weight: none of the first 1 rows has the field 'w'" in refused({"prompt": "a", "completion": "b"}, form="prompt_completion", weight="w")

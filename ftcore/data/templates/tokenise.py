@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ftcore.data.chat import ChatRenderer, Rendered
-from ftcore.data.fields import Record, TextPair
+from ftcore.data.formats.record_kinds import PlainText, Record, TextPair, TokenIds
 from ftcore.data.prepared import ModelSource
 from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.rendered import Rendered
+from ftcore.data.templates.renderer import ChatRenderer
+from ftcore.data.templates.texts import TextRows
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.spec.errors import DataError
 
@@ -20,17 +23,30 @@ def make_tokenise(source: ModelSource, template: str, loss_on: str) -> Tokenise:
     `template` is the spec's data.chat_template, `loss_on` its data.loss_on. Raises SpecError or DataError when the tokenizer or the
     template itself can't be used; a missing chat template only once there are messages to render.
     """
-    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code, chat_template=template)
-    aligner = Aligner(tokenizer)
+    return tokenise_with(load_tokenizer(source.path, trust_remote_code=source.trust_remote_code, chat_template=template), loss_on)
+
+
+def tokenise_with(tokenizer: Any, loss_on: str = "assistant") -> Tokenise:
+    """As `make_tokenise`, of a tokenizer that is loaded."""
+    aligner, texts = Aligner(tokenizer), TextRows(tokenizer, loss_on)
     renderer: list[ChatRenderer] = []
+
+    def prepared(record: Record) -> Rendered | Tokens:
+        if isinstance(record, TokenIds):
+            return texts.tokens(record)
+        if isinstance(record, TextPair):
+            return texts.pair(record)
+        if isinstance(record, PlainText):
+            return texts.plain(record)
+        if not renderer:
+            renderer.append(ChatRenderer(tokenizer, loss_on))
+        return renderer[0].render(record)
 
     def tokenise(records: Sequence[Record]) -> list[Tokens | DataError]:
         results: list[Tokens | DataError | Rendered] = []
         for record in records:
-            if not isinstance(record, TextPair) and not renderer:
-                renderer.append(ChatRenderer(tokenizer))
             try:
-                results.append(aligner.pair(record) if isinstance(record, TextPair) else renderer[0].render(record))
+                results.append(prepared(record))
             except DataError as error:
                 results.append(error)
         encoded = iter(aligner.encode([result for result in results if isinstance(result, Rendered)]))

@@ -1,0 +1,164 @@
+"""Finds the answers in the text that a template makes of stand-ins: where each begins and where its turn ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from ftcore.data.templates.layout import Layout, Spots, spot_of
+from ftcore.data.templates.markers import marked_parts
+from ftcore.data.templates.rendering import MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
+from ftcore.data.templates.standins import CONTENT, NAME, TOOL_MARK, Shape, StandInText, read_stand_ins
+from ftcore.data.templates.turn_ends import turn_end
+from ftcore.data.templates.turns import find_turns
+from ftcore.spec.errors import DataError
+
+NO_END = DataError(
+    "the chat template writes nothing after an answer, so the model would never learn to stop",
+    fix="use a template that ends an assistant turn with an end token",
+)
+
+
+def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_in: bool = False) -> Layout:
+    """The layout of rows with this shape and these tools; `tools_stand_in`: the tools are stand-ins for any.
+
+    Raises DataError when the template refuses the stand-ins, or ignores their tools.
+    """
+    analysis = Analysis(template, shape, tools)
+    whole = analysis.whole
+    answers = {index: analysis.answer(index) for index, message in enumerate(shape.messages) if message["role"] == "assistant"}
+    turns = tuple(spot_of(whole, at) for at in find_turns(shape.messages, whole, analysis.prefix, template.added))
+    compared = (0, 0)
+    if tools_stand_in:
+        mark = whole.text.rfind(TOOL_MARK)
+        if mark < 0:
+            raise DataError("the row has tools, and the chat template ignores them", fix="use a model whose template takes tools, or take them out of the row")
+        piece = spot_of(whole, mark)[0]
+        compared = turns[0] if turns and turns[0][0] == piece and turns[0] > spot_of(whole, mark) else (piece, len(whole.glue[piece]))
+    return Layout(glue=whole.glue, slots=whole.slots, answers=answers, turns=turns, compared=compared)
+
+
+class Analysis:
+    """One shape under one template."""
+
+    def __init__(self, template: ChatTemplate, shape: Shape, tools: Tools) -> None:
+        """Renders the stand-ins whole. Raises DataError when the template refuses them."""
+        self._template, self._shape, self._tools = template, shape, tools
+        self._marked: list[CharSpan] | None = None
+        if template.has_markers(tools):
+            text, self._marked = template.marked(shape.messages, tools)
+        else:
+            text = template.text(shape.messages, tools)
+        self.whole = read_stand_ins(text, shape.kinds)
+        self.prefix: Callable[[int, bool], StandInText] = cache(self._prefix)
+
+    def _prefix(self, count: int, prompt: bool) -> StandInText:
+        """The first messages alone, with `prompt` up to where an answer to them begins."""
+        return read_stand_ins(self._template.text(self._shape.messages[:count], self._tools, prompt=prompt), self._shape.kinds)
+
+    def answer(self, index: int) -> Spots | DataError:
+        """What is learned of the answer `index`, or why that can't be told."""
+        try:
+            found: CharSpan | DataError = self._rendered(index)
+        except DataError as error:
+            found = error
+        try:
+            if self._marked is None:
+                parts = [_raised(found)]
+            else:
+                parts = marked_parts(self._marked, None if isinstance(found, DataError) else found, self.whole, self._shape.messages, index)
+            return tuple((spot_of(self.whole, start), spot_of(self.whole, end)) for start, end in parts)
+        except DataError as error:
+            return error
+
+    def _rendered(self, index: int) -> CharSpan:
+        """From the end of the generation prompt to the end of the turn."""
+        if index == 0:
+            raise DataError(
+                f"the first message is the assistant's, nothing prompts it (roles: {self._roles})", fix="begin the row with a system or user message"
+            )
+        start = self._start(index)
+        end = self._end(index, start)
+        self._check(index, start, end)
+        return start, end
+
+    @property
+    def _roles(self) -> str:
+        return roles_of(self._shape.messages)
+
+    def _start(self, index: int) -> int:
+        """Where the prompt of an answer ends: the rendering of the messages before it, as far as it stands in the whole text."""
+        prompt = self.prefix(index, True)
+        if self.whole.text.startswith(prompt.text):
+            return len(prompt.text)
+        own = self.whole.of(index)
+        if not own:
+            raise self._rewritten(index)
+        before = self.whole.last_before(own[0][0])
+        edge = self.whole.end_of(before)
+        gap = self.whole.text[edge : own[0][0]]
+        if prompt.slots and before >= 0 and prompt.slots[-1].key == self.whole.slots[before].key and gap.startswith(prompt.glue[-1]):
+            return edge + len(prompt.glue[-1])
+        bare = self.prefix(index, False)
+        asked = prompt.text[len(bare.text) :] if prompt.text.startswith(bare.text) else ""
+        at = gap.rfind(asked) if asked else -1
+        if at >= 0:
+            return edge + at + len(asked)
+        # An earlier answer may be shown without what the prompt makes an answer begin with (its reasoning).
+        if self._is_earlier(index) and any(asked[:size].strip() and gap.endswith(asked[:size]) for size in range(len(asked) - 1, 0, -1)):
+            return own[0][0]
+        raise DataError(f"the chat template's generation prompt is not how it begins message {index + 1} (roles: {self._roles})", fix=MARKED_FIX)
+
+    def _is_earlier(self, index: int) -> bool:
+        return any(message["role"] == "assistant" for message in self._shape.messages[index + 1 :])
+
+    def _end(self, index: int, start: int) -> int:
+        own = [span for span in self.whole.of(index) if span[0] >= start]
+        edge = own[-1][1] if own else start
+        until = self.whole if index == len(self._shape.messages) - 1 else self.prefix(index + 1, False)
+        if own:
+            there = until.of(index)
+            tail = until.text[there[-1][1] :] if there else None
+        else:
+            tail = until.text[start:] if until.text.startswith(self.whole.text[:start]) else None
+        length = None if tail is None else turn_end(tail, self.whole.text[edge:], self._template.added)
+        if length is None:
+            raise self._rewritten(index)
+        if not self.whole.text[edge : edge + length].strip():
+            raise NO_END
+        return edge + length
+
+    def _rewritten(self, index: int) -> DataError:
+        return DataError(
+            f"the chat template renders message {index + 1} or those before it differently once later ones follow (roles: {self._roles})",
+            fix=MARKED_FIX + " into one row an answer",
+        )
+
+    def _check(self, index: int, start: int, end: int) -> None:
+        """The answer's texts must stand between start and end, nobody else's, and not the answer's own header."""
+        inside = [slot for slot, span in zip(self.whole.slots, self.whole.spans, strict=True) if start <= span[0] < end]
+        if any(slot.key[0] not in (index, -1) for slot in inside):
+            raise self._rewritten(index)
+        keys = {slot.key for slot in inside}
+        texts = [key for key, kind in self._shape.kinds.items() if key[0] == index and kind == CONTENT]
+        if texts and texts[-1] not in keys:
+            fix = "use a template that writes every answer"
+            raise DataError(f"the chat template leaves out the text of message {index + 1} (roles: {self._roles})", fix=fix)
+        if any(key not in keys for key, kind in self._shape.kinds.items() if key[0] == index and kind == NAME):
+            raise DataError(
+                "the row has tool_calls, and the chat template ignores them",
+                fix="use a model whose template takes tool calls, or write the calls into the content",
+            )
+        own = [span[0] for span in self.whole.of(index) if span[0] >= start]
+        lead = self.whole.text[start : own[0]] if own else ""
+        if lead.strip() and "add_generation_prompt" not in self._template.source(self._tools):
+            raise DataError(
+                f"the chat template has no generation prompt, so {lead.strip()!r} would be learned as part of the answer",
+                fix="use a template that honours add_generation_prompt, or one with {% generation %} markers",
+            )
+
+
+def _raised(found: CharSpan | DataError) -> CharSpan:
+    if isinstance(found, DataError):
+        raise found
+    return found

@@ -1,0 +1,66 @@
+"""Rows in whose messages the text of a control token stands: tokenised so that only the chat template's own become the token."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.control import ControlTokens
+from ftcore.data.templates.rendered import Rendered
+from ftcore.spec.errors import DataError
+
+
+class PlainTextAligner:
+    """Tokenises with a copy of the tokenizer whose control tokens have other names: what the messages spell is no name of a token there."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        own = tokenizer.backend_tokenizer
+        self._control = ControlTokens(tokenizer)
+        backend, self._names = self._control.renamed(own)
+        self._aligner = Aligner(tokenizer, backend=backend)
+        self._ids = np.arange(max(backend.get_vocab_size(), own.get_vocab_size()) + len(self._names), dtype=np.int32)
+        for token, name in self._names.items():
+            self._ids[backend.token_to_id(name)] = own.token_to_id(token)
+        self._control_ids = np.array(sorted({own.token_to_id(token) for token in self._names}), dtype=np.int32)
+
+    def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
+        """As Aligner.encode; a row is refused when the tokenizer makes a control token of plain text after all."""
+        rows = [self._renamed(row) for row in batch]
+        results = self._aligner.encode([row for row, _ in rows])
+        return [self._own(row, written, result) for row, (_, written), result in zip(batch, rows, results, strict=True)]
+
+    def _own(self, row: Rendered, written: int, result: Tokens | DataError) -> Tokens | DataError:
+        if isinstance(result, DataError):
+            return result
+        ids = self._ids[result.ids]
+        if int(np.isin(ids, self._control_ids).sum()) != written:
+            return self._control.refused(row.text[slice(*row.plain[0])])
+        return replace(result, ids=ids)
+
+    def _renamed(self, row: Rendered) -> tuple[Rendered, int]:
+        """The row with the template's control tokens under their other names, and how many they are."""
+        spelt = set(row.plain)
+        edges, pieces, at, longer = [0], [], 0, 0
+        shifts = [0]
+        for start, end in self._control.spelt_in(row.text, 0, len(row.text)):
+            if (start, end) in spelt:
+                continue
+            name = self._names[row.text[start:end]]
+            pieces += [row.text[at:start], name]
+            at, longer = end, longer + len(name) - (end - start)
+            edges.append(end)
+            shifts.append(longer)
+        moved: Callable[[int], int] = lambda character: character + shifts[bisect_right(edges, character) - 1]  # noqa: E731
+        renamed = replace(
+            row,
+            text="".join([*pieces, row.text[at:]]),
+            spans=tuple((moved(start), moved(end)) for start, end in row.spans),
+            turns=tuple(moved(start) for start in row.turns),
+            plain=(),
+        )
+        return renamed, len(edges) - 1

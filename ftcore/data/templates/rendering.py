@@ -1,0 +1,79 @@
+"""A tokenizer's chat template as a function from messages to text, the same as at serving."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ftcore.spec.errors import DataError
+
+MARKERS = re.compile(r"\{%-?\s*generation\s*-?%\}")
+MARKED_FIX = "use a template that marks the answers with {% generation %}, or convert the row"
+
+CharSpan = tuple[int, int]
+Message = dict[str, Any]
+Tools = list[dict[str, Any]] | None
+
+
+class ChatTemplate:
+    """Renders messages. The text is what transformers' apply_chat_template gives."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Raises DataError when the tokenizer has no chat template."""
+        if not tokenizer.chat_template:
+            raise DataError(
+                "the tokenizer has no chat template, so messages can't be rendered",
+                where="model.model_name_or_path",
+                fix="use an instruction-tuned model, set data.chat_template, or use data format prompt_completion",
+            )
+        from transformers.utils import chat_template_utils
+
+        self._render: Any = chat_template_utils.render_jinja_template
+        self._special = dict(tokenizer.special_tokens_map)
+        self._sources = {tools: str(tokenizer.get_chat_template(tools=[{}] if tools else None)) for tools in (False, True)}
+        added = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
+        self.added = re.compile("|".join(re.escape(token) for token in added) or r"(?!)")
+        """Matches every token that was added to the vocabulary: control tokens are among them."""
+
+    def source(self, tools: Tools) -> str:
+        """The template's own text; a tokenizer may have another one for rows with tools."""
+        return self._sources[bool(tools)]
+
+    def has_markers(self, tools: Tools) -> bool:
+        """Whether the template marks what the assistant writes with {% generation %}."""
+        return MARKERS.search(self.source(tools)) is not None
+
+    def text(self, messages: Sequence[Message], tools: Tools, *, prompt: bool = False) -> str:
+        """The messages as text; with `prompt` up to where an answer begins. Raises DataError when the template refuses them."""
+        try:
+            texts, _ = self._render([_given(messages)], tools=tools, chat_template=self.source(tools), add_generation_prompt=prompt, **self._special)
+        except Exception as error:  # a template is somebody's program: whatever it raises is about this row
+            raise refused(messages, error) from error
+        return str(texts[0])
+
+    def marked(self, messages: Sequence[Message], tools: Tools) -> tuple[str, list[CharSpan]]:
+        """The messages as text, and what the template's markers enclose, in order. Raises DataError as `text`."""
+        try:
+            texts, marked = self._render([_given(messages)], tools=tools, chat_template=self.source(tools), return_assistant_tokens_mask=True, **self._special)
+        except Exception as error:  # as in text
+            raise refused(messages, error) from error
+        return str(texts[0]), [(start, end) for start, end in marked[0]]
+
+
+def refused(messages: Sequence[Message], error: Exception) -> DataError:
+    """What a template that raised says about a row."""
+    return DataError(
+        f"the chat template refuses the row: {type(error).__name__}: {error} (roles: {roles_of(messages)})",
+        fix="change the row's roles or contents to what this model's template takes, or take the row out",
+    )
+
+
+def roles_of(messages: Sequence[Message]) -> str:
+    """The role sequence, for messages to the user."""
+    return " ".join(str(message["role"]) for message in messages)
+
+
+def _given(messages: Sequence[Message]) -> list[Message]:
+    """The messages without keys that hold nothing, as transformers gives them to a template; nulls inside tool calls stay."""
+    return [{key: value for key, value in message.items() if value is not None} for message in messages]
