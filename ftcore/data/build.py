@@ -1,202 +1,198 @@
-"""Data file -> prepared samples: read, render, tokenise, fit to the length, cache."""
+"""Data files -> prepared samples: found in the cache, or made chunk by chunk and put there."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ftcore.data.cache import Counts, SampleSet, write_samples
-from ftcore.data.chat import ChatRenderer, Rendered
-from ftcore.data.fields import Record, TextPair, to_records
+from ftcore.data.cache import Counts, SampleSet
+from ftcore.data.cache_key import cache_key
+from ftcore.data.columns import Columns, write_columns
+from ftcore.data.digests import file_digest, remembered
+from ftcore.data.formats.decide import decide_format
+from ftcore.data.gathered import Gathered, MistakeLog, RowProgress
 from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource, PreparedSet
-from ftcore.data.problems import placed, stop_on
-from ftcore.data.records import load_bytes, parse_rows
-from ftcore.data.spans import Aligner, Int32Array, Tokens, TokenSpan, count_supervised
-from ftcore.data.tokenizer import load_tokenizer, tokenizer_digest, writes_date
-from ftcore.data.workers import Tokenise, processes_for, tokenise_chunks
+from ftcore.data.problems import stop_on
+from ftcore.data.reading.digest import source_digest
+from ftcore.data.reading.find import find_files
+from ftcore.data.reading.reader import read_chunks
+from ftcore.data.reading.rows import BadRow, Chunk, Row, Source
+from ftcore.data.row_work import BAD_ROW, RowWork
+from ftcore.data.tokenizer import writes_date
+from ftcore.data.workers import processes_for, results, usable_cores
+from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.events import emit
+from ftcore.spec.run_dir import replacing
 from ftcore.spec.sections import DataSection, DataSet
 
-MASK_RULE = "assistant turns with their ends, each with its weight"
-CODE_VERSION = 2
-"""Raise it when the same inputs give other samples: caches of older versions are then made anew."""
-CHUNK_ROWS = 256
-"""Rows tokenised in one call, which spreads over threads; progress is told once a chunk."""
+BAD_CHUNKS = 8
+"""Chunks read in vain for a first row that can be read; then it is told what is wrong with theirs."""
 
 
-@dataclass(slots=True)
-class Kept:
-    """Samples so far, and what became of the other rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """One set that is being made."""
 
-    ids: list[Int32Array] = field(default_factory=list)
-    spans: list[tuple[TokenSpan, ...]] = field(default_factory=list)
-    weights: list[tuple[float, ...]] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
-    dropped_tokens: int = 0
-    truncated: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    work: RowWork
+    source: Source
+    arrow: Path
+    """The cache file to be."""
+    mistakes: Path
+    """Where all mistakes stand if they are many."""
 
 
-def prepare_set(key: str, dataset: DataSet, data: DataSection, model: ModelSource, cache_dir: Path) -> PreparedSet:
+def prepare_set(key: str, dataset: DataSet, data: DataSection, model: ModelSource, cache_dir: Path, mistakes_dir: Path | None = None) -> PreparedSet:
     """The cached samples of `dataset`, made if they aren't there yet; `key` is what the spec calls it (data.train).
 
-    Raises DataError naming every row that can't be used, and when no row is left.
+    `mistakes_dir`: where a file with all mistakes goes when there are too many to show; None: into the cache.
+    Raises DataError naming the rows that can't be used, and when no row is left.
     """
-    payload = load_bytes(dataset.path)
-    path = cache_dir / "data" / f"{cache_key(payload, dataset, data, model)}.arrow"
-    with exclusive(path.with_suffix(".lock")):
-        if not _is_usable(path):
-            _build(key, payload, dataset, data, model, path)
-    return describe(path)
+    source = find_files(dataset, key, purpose="train" if key.startswith("data.train") else "eval", cache_dir=cache_dir)
+    digest = source_digest(source, lambda path: file_digest(path, cache_dir))
+    arrow = cache_dir / "data" / f"{cache_key(digest, dataset, data, model)}.arrow"
+    with exclusive(arrow.with_suffix(".lock"), lambda holder: _tell_wait(key, holder)):
+        if not _is_usable(arrow, cache_dir):
+            _remove_remains(arrow)
+            mistakes = mistakes_dir / f"{key}.txt" if mistakes_dir else arrow.with_suffix(".bad_rows.txt")
+            work = RowWork(key=key, dataset=dataset, data=data, model=model)
+            _make(Making(work=work, source=source, arrow=arrow, mistakes=mistakes))
+    prepared = describe(arrow, tuple(file.name for file in source.files))
+    _tell(key, prepared)
+    return prepared
 
 
-def cache_key(payload: bytes, dataset: DataSet, data: DataSection, model: ModelSource) -> str:
-    """64 hex digits over everything that the samples depend on: data bytes, fields, tokenizer and template, mask rule, length, code."""
-    parts = {
-        "code": CODE_VERSION,
-        "data": hashlib.sha256(payload).hexdigest(),
-        "json": dataset.path.endswith(".json"),
-        "format": dataset.format,
-        "columns": sorted(dataset.columns.items()),
-        "tokenizer": tokenizer_digest(model.path),
-        "mask": MASK_RULE,
-        "max_length": data.max_length,
-        "overlong": data.overlong,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def describe(path: Path) -> PreparedSet:
-    """The counts of a cache file, for prepared.json. Raises DataError when the file is damaged."""
-    samples = SampleSet.open(path)
-    return PreparedSet(arrow=str(path.absolute()), samples=len(samples), fingerprint=samples.fingerprint, **asdict(samples.counts))
-
-
-def _is_usable(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        if SampleSet.open(path).is_intact():
-            return True
-        reason = "its bytes have changed since it was written"
-    except DataError as error:
-        reason = error.problems[0].what
-    emit("note", text=f"prepared data {path.name} is made anew: {reason}")
-    return False
-
-
-def _build(key: str, payload: bytes, dataset: DataSet, data: DataSection, model: ModelSource, path: Path) -> None:
-    emit("progress", stage="prepare", done=0, total=0, text=f"{key}: reading {dataset.path}")
-    if dataset.format == "messages" and writes_date(model.path):
-        emit("note", text="the chat template writes today's date: the prepared samples keep the date of this preparation")
-    records = to_records(parse_rows(payload, dataset.path), dataset, key)
-    kept = Kept()
-    done = 0
-    for chunk, results in _tokenised(records, model):
-        for record, result in zip(chunk, results, strict=True):
-            _keep(record, result, data, dataset.path, kept)
-        done += len(chunk)
-        emit("progress", stage="prepare", done=done, total=len(records), text=f"{key}: tokenising")
-    stop_on(kept.problems, dataset.path)
-    if not kept.ids:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.dropped.items()))
-        raise DataError(
-            [
-                Problem(
-                    what=f"no row is left: of {len(records)} rows, {reasons}",
-                    file=dataset.path,
-                    where=key,
-                    fix=f"raise data.max_length ({data.max_length}), or look at the rows",
-                )
-            ]
-        )
-    weighted = sum(any(weight != 1 for weight in weights) for weights in kept.weights)
-    if weighted:
-        emit("note", text=f"{key}: {weighted} of {len(kept.ids)} samples have weights, which the loss is divided by the sum of")
-    write_samples(path, kept.ids, kept.spans, kept.rows, _counts(kept, len(records)), kept.weights)
-
-
-def _counts(kept: Kept, rows: int) -> Counts:
-    return Counts(
-        rows=rows,
-        tokens=sum(len(ids) for ids in kept.ids),
-        supervised_tokens=sum(count_supervised(spans) for spans in kept.spans),
-        dropped=dict(sorted(kept.dropped.items())),
-        dropped_tokens=kept.dropped_tokens,
-        truncated=kept.truncated,
+def describe(arrow: Path, files: tuple[str, ...] = ()) -> PreparedSet:
+    """The counts of a cache file, for prepared.json; `files` are the names of what it was made of. Raises DataError when the file is damaged."""
+    samples = SampleSet.open(arrow)
+    return PreparedSet(
+        arrow=str(arrow.absolute()),
+        samples=len(samples),
+        fingerprint=samples.fingerprint,
+        files=files,
+        outcomes=str(outcomes_path(arrow).absolute()),
+        **asdict(samples.counts),
     )
 
 
-def _tokenised(records: Sequence[Record], model: ModelSource) -> Iterator[tuple[Sequence[Record], list[Tokens | DataError]]]:
-    chunks = [records[start : start + CHUNK_ROWS] for start in range(0, len(records), CHUNK_ROWS)]
-    make = partial(make_tokenise, model.path, model.trust_remote_code)
-    yield from zip(chunks, tokenise_chunks(chunks, make, processes_for(len(records), os.cpu_count() or 1)), strict=True)
+def outcomes_path(arrow: Path) -> Path:
+    """The file with a line for each row that isn't as it was, beside a cache file."""
+    return arrow.with_suffix(".outcomes.jsonl")
 
 
-def make_tokenise(path: str, trust_remote_code: bool) -> Tokenise:
-    """A function from records to their tokens, or to why a record can't be used.
-
-    Raises SpecError or DataError when the tokenizer itself can't be used; a missing chat template only once there are messages to render.
-    """
-    tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
-    aligner = Aligner(tokenizer)
-    renderer: list[ChatRenderer] = []
-
-    def tokenise(records: Sequence[Record]) -> list[Tokens | DataError]:
-        results: list[Tokens | DataError | Rendered] = []
-        for record in records:
-            if not isinstance(record, TextPair) and not renderer:
-                renderer.append(ChatRenderer(tokenizer))
-            try:
-                results.append(aligner.pair(record) if isinstance(record, TextPair) else renderer[0].render(record))
-            except DataError as error:
-                results.append(error)
-        encoded = iter(aligner.encode([result for result in results if isinstance(result, Rendered)]))
-        return [next(encoded) if isinstance(result, Rendered) else result for result in results]
-
-    return tokenise
+def _is_usable(arrow: Path, cache_dir: Path) -> bool:
+    if not arrow.exists():
+        return False
+    try:
+        SampleSet.open(arrow)
+        if not outcomes_path(arrow).exists():
+            reason = "its outcomes are gone"
+        elif remembered(arrow, cache_dir, "intact", lambda path: str(SampleSet.open(path).is_intact())) == "True":
+            return True
+        else:
+            reason = "its bytes have changed since it was written"
+    except DataError as error:
+        reason = error.problems[0].what
+    emit("note", text=f"prepared data {arrow.name} is made anew: {reason}")
+    return False
 
 
-def _keep(record: Record, result: Tokens | DataError, data: DataSection, file: str, kept: Kept) -> None:
-    """Fits one row to data.max_length and counts it."""
-    row = record.row
-    if isinstance(result, DataError):
-        kept.problems.extend(placed(result, file=file, row=row.number, line=row.line))
-        return
-    length = len(result.ids)
-    if length > data.max_length and data.overlong == "error":
-        what = f"{length} tokens, data.max_length is {data.max_length}"
-        kept.problems.append(
-            Problem(what=what, file=file, line=row.line, where=f"row {row.number}", fix="raise data.max_length, or set data.overlong to drop or truncate_right")
-        )
-        return
-    if length > data.max_length and data.overlong == "drop":
-        kept.dropped["overlong"] += 1
-        kept.dropped_tokens += length
-        return
-    fitted = cut_right(result, data.max_length)
-    if fitted.supervised == 0:
-        kept.dropped["no_supervised_tokens"] += 1
-        kept.dropped_tokens += length
-        return
-    kept.truncated += length > len(fitted.ids)
-    kept.dropped_tokens += length - len(fitted.ids)
-    kept.ids.append(fitted.ids)
-    kept.spans.append(fitted.spans)
-    kept.weights.append(fitted.weights)
-    kept.rows.append(row.number)
+def _tell_wait(key: str, holder: str) -> None:
+    emit("note", text=f"{key}: {holder or 'another process'} is preparing the same data: waiting for it, to use what it makes")
 
 
-def cut_right(tokens: Tokens, max_length: int) -> Tokens:
-    """The first `max_length` tokens, with the supervised ranges that remain and their weights."""
-    spans = tuple((start, min(end, max_length)) for start, end in tokens.spans if start < max_length)
-    return Tokens(ids=tokens.ids[:max_length], spans=spans, weights=tokens.weights[: len(spans)])
+def _remove_remains(arrow: Path) -> None:
+    """What a process left that was killed while it wrote this cache; only the holder of its lock may."""
+    for pattern in (f".{arrow.name}.*", f".{outcomes_path(arrow).name}.*"):
+        for path in arrow.parent.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _make(making: Making) -> None:
+    work, source = making.work, making.source
+    first, chunks = _first_rows(read_chunks(source), work.dataset.path)
+    decided, reason = decide_format(work.dataset, first, work.key)
+    if work.dataset.format == "auto":
+        emit("note", text=f"{work.key}: the format is {decided.format} ({reason})")
+    if decided.format not in ("text", "tokenized") and writes_date(work.model.path):
+        emit("note", text="the chat template writes today's date: the prepared samples keep the date of this preparation")
+    work = RowWork(key=work.key, dataset=decided, data=work.data, model=work.model)
+    size = sum(file.size for file in source.files)
+    processes = work.data.num_proc or processes_for(size, usable_cores())
+    by = f" with {processes} processes" if processes > 1 else ""
+    emit("progress", stage="prepare", done=0, total=0, text=f"{work.key}: reading {work.dataset.path}{by}")
+    progress = RowProgress(work.key, size)
+    arrow = making.arrow
+    with replacing(outcomes_path(arrow)) as outcomes, Gathered(arrow.parent, outcomes, MistakeLog(making.mistakes), progress) as gathered:
+        with contextlib.closing(results(work, chunks, processes)) as worked:
+            for each in worked:
+                gathered.add(each)
+        gathered.mistakes.stop(work.dataset.path)
+        if not gathered.columns.samples:
+            raise _nothing_left(work, gathered)
+        columns = gathered.columns.columns()
+        progress.end(gathered.tally.rows)
+        write_columns(arrow, columns, asdict(_counts(gathered, columns, decided.format)))
+
+
+def _first_rows(chunks: Iterator[Chunk], name: str) -> tuple[list[Row], Iterator[Chunk]]:
+    """The first rows that can be read, and all chunks. Raises DataError when there are none among very many."""
+    held: list[Chunk] = []
+    rows: list[Row] = []
+    problems: list[Problem] = []
+    for chunk in chunks:
+        held.append(chunk)
+        for row in chunk.rows():
+            if isinstance(row, BadRow):
+                problems.extend(row.problems)
+            else:
+                rows.append(row)
+        if len(rows) >= LOOKED_AT or (not rows and len(held) >= BAD_CHUNKS):
+            break
+    if not rows:
+        stop_on(problems, name)
+    return rows, itertools.chain(held, chunks)
+
+
+def _counts(gathered: Gathered, columns: Columns, form: str) -> Counts:
+    tally = gathered.tally
+    return Counts(
+        rows=tally.rows,
+        tokens=len(columns.ids),
+        supervised_tokens=int(columns.supervised.sum(dtype="int64")),
+        dropped=dict(sorted(tally.dropped.items())),
+        dropped_tokens=tally.dropped_tokens,
+        truncated=tally.truncated,
+        format=form,
+        bad_rows=tally.dropped[BAD_ROW],
+        split=tally.split,
+        lost_ends=tally.lost_ends,
+        dropped_turns=tally.dropped_turns,
+        repeated_tokens=tally.repeated_tokens,
+        duplicates=gathered.columns.duplicates(),
+    )
+
+
+def _nothing_left(work: RowWork, gathered: Gathered) -> DataError:
+    tally = gathered.tally
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items()))
+    bad = f" (the first, {gathered.first_bad})" if gathered.first_bad else ""
+    fix = f"raise data.max_length ({work.data.max_length}), or look at the rows"
+    what = f"no row is left: of {tally.rows} rows, {reasons}{bad}"
+    return DataError([Problem(what=what, file=work.dataset.path, where=work.key, fix=fix)])
+
+
+def _tell(key: str, prepared: PreparedSet) -> None:
+    """Says what is not trained on as it stands in the files; nothing when every row is."""
+    parts = [f"{sum(prepared.dropped.values())} of {prepared.rows} rows dropped ({', '.join(f'{n} {why}' for why, n in prepared.dropped.items())})"]
+    parts = parts if prepared.dropped else []
+    parts += [f"{prepared.truncated} cut to data.max_length"] if prepared.truncated else []
+    parts += [f"{prepared.lost_ends} of them lost the end of their last answer"] if prepared.lost_ends else []
+    parts += [f"{prepared.split} split"] if prepared.split else []
+    parts += [f"{prepared.dropped_turns} turns longer than a sample may be left out"] if prepared.dropped_turns else []
+    if parts:
+        emit("note", text=f"{key}: {', '.join(parts)}; row by row in {prepared.outcomes}")

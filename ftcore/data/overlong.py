@@ -133,9 +133,10 @@ def _pieced(tokens: Tokens, head: int, pieces: list[Piece], *, left_out: int = 0
     if not kept:
         return _dropped(tokens, NO_TARGETS if pieces and not left_out else OVERLONG, turns=left_out)
     covered = head + sum(end - begin for (begin, end), _ in kept)
-    words = [f"{len(kept)} samples" if len(kept) > 1 else "1 sample"]
-    words += [f"{left_out} turns left out that are longer than a sample may be"] if left_out else []
-    words += [f"{len(made) - len(kept)} pieces left out that have nothing to learn"] if len(made) > len(kept) else []
+    words = [counted(len(kept), "sample")]
+    words += [f"{counted(left_out, 'turn')} left out that {'is' if left_out == 1 else 'are'} longer than a sample may be"] if left_out else []
+    idle = len(made) - len(kept)
+    words += [f"{counted(idle, 'piece')} left out that {'has' if idle == 1 else 'have'} nothing to learn"] if idle else []
     return Fitted(
         samples=tuple(sample for _, sample in kept),
         outcome="split",
@@ -144,3 +145,8 @@ def _pieced(tokens: Tokens, head: int, pieces: list[Piece], *, left_out: int = 0
         repeated_tokens=head * (len(kept) - 1),
         dropped_turns=left_out,
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ftcore.data.stream_source import StreamSource
 from ftcore.spec.stored import read_stored, stored_text
 
 PREPARED_VERSION = 3
@@ -56,13 +57,15 @@ class PreparedSet:
     bad_rows: int = 0
     """Rows that break a rule and were left out by data.on_bad_row: drop; in `dropped` too, as bad_row."""
     split: int = 0
-    """Rows that were split into several samples."""
+    """Rows that were split."""
     lost_ends: int = 0
     """Rows kept whose last answer was cut before its end."""
+    dropped_turns: int = 0
+    """Turns longer than a sample may be, of rows that were split."""
     repeated_tokens: int = 0
-    """Tokens of heads (system message, tools) that stand in more than one sample of a row that was split."""
+    """Tokens that stand in several samples of a row that was split (its system message, tools), counted for each sample but the first."""
     duplicates: int = 0
-    """Samples that are equal to an earlier one."""
+    """Samples with the same ids as an earlier one."""
     outcomes: str = ""
     """Absolute path of a JSONL file with one line for every row that was dropped, bad, cut or split: row, file, line, outcome, reason, tokens."""
 
@@ -81,6 +84,8 @@ class Prepared:
     eval: dict[str, PreparedSet]
     """The sets of `data.held_out` by name; empty: no evaluation."""
     model: ModelSource
+    stream: StreamSource | None = None
+    """What is read during the training; None: everything is prepared."""
     version: int = PREPARED_VERSION
 
     def to_json(self) -> str:

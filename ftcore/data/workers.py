@@ -1,51 +1,143 @@
-"""Tokenises chunks of records here, or in several processes when there are very many."""
+"""Spreads chunks of work over processes of their own, or does it here. Results come in order, and no process outlives the one that started it."""
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
 
-from ftcore.data.fields import Record
-from ftcore.data.spans import Tokens
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import EVENTS_FD
 
-ROWS_A_PROCESS = 25_000
-"""A process takes seconds to import its tokenizer; below this many rows for it, it would not pay."""
+BYTES_A_PROCESS = 8_000_000
+"""A process takes a second or two to import its tokenizer; with less than this to read for each, it would not pay."""
 MOST_PROCESSES = 16
+AHEAD = 2
+"""Chunks that a process has at once: one that it works on and one that waits for it."""
+STOP_S = 5.0
+"""A process whose pipe was closed ends at once; after this long it is killed."""
 
-Tokenise = Callable[[Sequence[Record]], list[Tokens | DataError]]
-MakeTokenise = Callable[[], Tokenise]
-
-_made: list[Tokenise] = []
-_make: list[MakeTokenise] = []
-
-
-def processes_for(rows: int, cores: int) -> int:
-    """How many processes a file of `rows` rows is worth on `cores` cores: 1 means this one."""
-    return max(1, min(rows // ROWS_A_PROCESS, cores, MOST_PROCESSES))
+T = TypeVar("T")
+R = TypeVar("R")
+Make = Callable[[], Callable[[T], R]]
+"""Makes the function that does the work, in the process that does it; it is pickled."""
 
 
-def tokenise_chunks(chunks: Sequence[Sequence[Record]], make: MakeTokenise, processes: int) -> Iterator[list[Tokens | DataError]]:
-    """The results of each chunk, in order. `make` must be picklable when `processes` > 1. Raises what `make` or its function raises."""
+def processes_for(size: int, cores: int) -> int:
+    """How many processes `size` bytes of rows are worth on `cores` cores: 1 means this one."""
+    return max(1, min(size // BYTES_A_PROCESS, cores, MOST_PROCESSES))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those it is bound to, and no more than its control group's share of the machine."""
+    bound = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(bound, round(int(quota) / int(period))))
+    return bound
+
+
+def results(make: Make[T, R], chunks: Iterator[T], processes: int) -> Generator[R, None, None]:
+    """The result of each chunk, in order. With `processes` > 1 in as many others, which end with this generator: close it.
+
+    Raises what `make` or its function raises, and DataError when a process ends by itself.
+    """
     if processes < 2:
-        tokenise = make()
+        do = make()
         for chunk in chunks:
-            yield tokenise(chunk)
+            yield do(chunk)
         return
-    # Never fork: the tokenizer library has threads of its own by now, and torch may be imported.
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_start, initargs=(make,)) as pool:
-        yield from pool.imap(_tokenise, chunks)
+    team: list[_Worker] = []
+    try:
+        team.extend(_Worker(make) for _ in range(processes))
+        yield from _dealt(team, chunks)
+    finally:
+        for worker in team:
+            worker.close()
+        for worker in team:
+            worker.end()
 
 
-def _start(make: MakeTokenise) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ.pop(EVENTS_FD, None)  # the descriptor isn't inherited; its number may be another file's here
-    _make.append(make)
+def _dealt(team: list[_Worker], chunks: Iterator[T]) -> Iterator[Any]:
+    numbered = enumerate(chunks)
+    done: dict[int, Any] = {}
+    following = 0
+    while True:
+        # Results that wait for a slow chunk take memory: no more chunks are handed out then.
+        for worker in team * AHEAD:
+            if worker.unfinished < AHEAD and len(done) < AHEAD * len(team) and (chunk := next(numbered, None)) is not None:
+                worker.send(chunk)
+        busy = [worker for worker in team if worker.unfinished]
+        if not busy:
+            return
+        ready = wait([worker.connection for worker in busy])
+        for worker in busy:
+            if worker.connection in ready:
+                number, result = worker.receive()
+                done[number] = result
+        while following in done:
+            yield done.pop(following)
+            following += 1
 
 
-def _tokenise(chunk: Sequence[Record]) -> list[Tokens | DataError]:
-    if not _made:  # here and not in _start: a pool whose initializer fails starts processes for ever
-        _made.append(_make[0]())
-    return _made[0](chunk)
+class _Worker:
+    """One process, started with an argument list; what it prints goes where this process prints."""
+
+    def __init__(self, make: Any) -> None:
+        ours, theirs = socket.socketpair()
+        self.connection = Connection(ours.detach())
+        self.unfinished = 0
+        path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # A tokenizer's own threads would only compete with the other processes; the descriptor of events isn't inherited.
+        environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        environment.pop(EVENTS_FD, None)
+        with theirs:
+            arguments = [sys.executable, "-m", "ftcore.data.worker", str(theirs.fileno())]
+            self._process = subprocess.Popen(arguments, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment, process_group=0)
+        self.connection.send(make)
+
+    def send(self, chunk: Any) -> None:
+        """Hands a numbered chunk over. Raises DataError when the process is gone."""
+        try:
+            self.connection.send(chunk)
+        except OSError as error:
+            raise self._gone() from error
+        self.unfinished += 1
+
+    def receive(self) -> Any:
+        """(number, result) of the chunk that it finished. Raises what the work raised, and DataError when the process is gone."""
+        try:
+            number, result = self.connection.recv()
+        except (OSError, EOFError) as error:
+            raise self._gone() from error
+        self.unfinished -= 1
+        if isinstance(result, BaseException):
+            raise result
+        return number, result
+
+    def close(self) -> None:
+        """Ends the process: it leaves at once when its pipe closes."""
+        self.connection.close()
+
+    def end(self) -> int:
+        """Waits for the process, and returns its status."""
+        try:
+            return self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _gone(self) -> DataError:
+        self.close()
+        status = self.end()
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended by itself with status {status}"
+        why = ": the kernel does that when memory runs out" if status == -signal.SIGKILL else ""
+        fix = "set data.num_proc to fewer processes (1: the main one alone), and run again"
+        return DataError(f"a process that prepares rows {how}{why}", where="data.num_proc", fix=fix)

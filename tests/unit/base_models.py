@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ftcore.data.build import make_tokenise
 from ftcore.data.prepared import ModelSource
+from ftcore.data.templates.tokenise import Tokenise, make_tokenise
 from ftcore.data.tokenizer import load_tokenizer
-from ftcore.data.workers import Tokenise
 from ftcore.source import resolve_model_source
 from ftcore.spec.sections import ModelSection
 
@@ -36,8 +35,8 @@ def base_model(name: str) -> ModelSource:
 @cache
 def loaded(name: str) -> tuple[Tokenise, Any]:
     """The function from records to tokens of the base model `name`, and its bare tokenizer."""
-    folder = base_model(name).path
-    return make_tokenise(folder, False), load_tokenizer(folder).backend_tokenizer
+    source = base_model(name)
+    return make_tokenise(source, "", "assistant"), load_tokenizer(source.path).backend_tokenizer
 
 
 def shared_data(name: str) -> Path:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from ftcore.data.build import cache_key, make_tokenise, prepare_set
+from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
-from ftcore.data.fields import to_records
+from ftcore.data.cache_key import cache_key
 from ftcore.data.prepared import ModelSource, PreparedSet
-from ftcore.data.records import load_bytes, parse_rows
-from ftcore.data.spans import Tokens
-from ftcore.data.workers import processes_for, tokenise_chunks
 from ftcore.spec.errors import DataError
-from ftcore.spec.sections import DataSection, DataSet
+from ftcore.spec.sections import DataSection, TrainingSet
 from ftcore.tiny_llama import tiny_tokenizer
 from tests.unit.base_models import SMOLLM2, base_model
 from tests.unit.made_tokenizers import MISTRAL
@@ -38,7 +35,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
 
 
 def section(path: Path | str, *, max_length: int = 1024, overlong: str = "drop", form: str = "messages") -> DataSection:
-    return DataSection(train=DataSet(path=str(path), format=form), max_length=max_length, overlong=overlong)
+    return DataSection(train=TrainingSet(path=str(path), format=form), max_length=max_length, overlong=overlong)
 
 
 def made(name: str, tiny: ModelSource, cache: Path, *, max_length: int = 1024, overlong: str = "drop") -> PreparedSet:
@@ -46,6 +43,7 @@ def made(name: str, tiny: ModelSource, cache: Path, *, max_length: int = 1024, o
 
 
 def prepared(data: DataSection, source: ModelSource, cache: Path) -> PreparedSet:
+    assert data.train is not None
     return prepare_set("data.train", data.train, data, source, cache)
 
 
@@ -138,24 +136,51 @@ def test_template_that_refuses_rows_names_them_all(tiny: ModelSource, tmp_path: 
     assert "(roles: system user assistant)" in str(caught.value)
 
 
-def test_everything_that_matters_is_in_the_key(tiny: ModelSource, tmp_path: Path) -> None:
-    """B15: one changed character of the template or the data, the length, the policy or a column makes another cache."""
+def test_everything_that_matters_is_in_the_key(tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B15: whatever of the parts changes makes another cache."""
     model = tmp_path / "model"
     shutil.copytree(tiny.path, model)
-    source, data, payload = replace(tiny, path=str(model)), section("rows.jsonl"), b'{"a": 1}\n'
-    keys = [cache_key(payload, data.train, data, source)]
-    keys += [cache_key(b'{"a": 2}\n', data.train, data, source)]
-    keys += [cache_key(payload, replace(data.train, columns={"messages": "m"}), data, source)]
-    keys += [cache_key(payload, replace(data.train, format="prompt_completion"), data, source)]
-    keys += [cache_key(payload, replace(data.train, path="rows.json"), data, source)]
-    keys += [cache_key(payload, data.train, replace(data, max_length=1023), source), cache_key(payload, data.train, replace(data, overlong="error"), source)]
-    template = model / "chat_template.jinja"
-    template.write_text(template.read_text().replace("assistant", "Assistant"), encoding="utf-8")
-    keys += [cache_key(payload, data.train, data, source)]
+    source, data = replace(tiny, path=str(model)), section("rows.jsonl")
+    assert data.train is not None
+    train = data.train
+    template = tmp_path / "t.jinja"
+    template.write_text("{{ messages }}", encoding="utf-8")
+    keys = [cache_key("data", train, data, source), cache_key("other data", train, data, source)]
+    sets = [replace(train, columns={"messages": "m"}), replace(train, format="text"), replace(train, roles={"human": "user"})]
+    keys += [cache_key("data", each, data, source) for each in sets]
+    changes: list[dict[str, Any]] = [{"max_length": 1023}, {"overlong": "error"}, {"loss_on": "all"}, {"on_bad_row": "drop"}, {"chat_template": "chatml"}]
+    keys += [cache_key("data", train, replace(data, **change), source) for change in [*changes, {"chat_template": str(template)}]]
+    template.write_text("{{ messages }}!", encoding="utf-8")
+    keys += [cache_key("data", train, replace(data, chat_template=str(template)), source)]
+    keys += [cache_key("data", train, data, replace(source, trust_remote_code=True))]
+    own = model / "chat_template.jinja"
+    own.write_text(own.read_text().replace("assistant", "Assistant", 1), encoding="utf-8")
+    keys += [cache_key("data", train, data, source)]
+    vocabulary = model / "tokenizer.json"
+    vocabulary.write_text(vocabulary.read_text() + " ", encoding="utf-8")
+    keys += [cache_key("data", train, data, source)]
     assert len(set(keys)) == len(keys)
+    for same in (replace(train, path="elsewhere.jsonl"), replace(train, epochs=2.0)):
+        assert cache_key("data", same, data, source) == keys[-1]
     (model / "model.safetensors").write_bytes(b"weights")
     (model / "generation_config.json").write_text("{}")
-    assert cache_key(payload, data.train, data, source) == keys[-1]
+    assert cache_key("data", train, replace(data, num_proc=2), source) == keys[-1]
+    monkeypatch.setattr("ftcore.data.cache_key.code_digest", lambda: "another version")
+    assert cache_key("data", train, data, source) not in keys
+
+
+def test_one_character_of_the_data_makes_it_anew_and_a_touched_file_does_not(tiny: ModelSource, tmp_path: Path) -> None:
+    """B15."""
+    path = tmp_path / "rows.jsonl"
+    shutil.copy(CASES / "bom.jsonl", path)
+    first = prepared(section(path), tiny, tmp_path)
+    os.utime(path)
+    assert prepared(section(path), tiny, tmp_path) == first
+    shutil.copy(path, tmp_path / "copy.jsonl")
+    assert prepared(section(tmp_path / "copy.jsonl"), tiny, tmp_path).arrow == first.arrow
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("Blue", "Blve", 1), encoding="utf-8")
+    assert prepared(section(path), tiny, tmp_path).arrow != first.arrow
 
 
 def test_second_time_comes_from_the_cache_and_a_changed_template_does_not(tiny: ModelSource, tmp_path: Path) -> None:
@@ -200,34 +225,18 @@ def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) ->
     assert len(list((tmp_path / "data").glob("*.arrow"))) == 1
 
 
-def test_several_processes_give_the_same_tokens(tiny: ModelSource) -> None:
-    path = "builtin:extraction/eval"
-    records = to_records(parse_rows(load_bytes(path), path), DataSet(path=path), "data.train")
-    chunks = [records[start : start + 32] for start in range(0, len(records), 32)]
-    make = partial(make_tokenise, tiny.path, False)
-    here, there = (list(tokenise_chunks(chunks, make, processes)) for processes in (1, 2))
-    flat = [(a, b) for one, other in zip(here, there, strict=True) for a, b in zip(one, other, strict=True)]
-    assert len(flat) == 100
-    assert all(isinstance(a, Tokens) and isinstance(b, Tokens) and np.array_equal(a.ids, b.ids) and a.spans == b.spans for a, b in flat)
-
-
 def test_errors_survive_the_way_from_a_process() -> None:
     error = DataError("what", where="where", fix="fix")
     assert pickle.loads(pickle.dumps(error)).problems == error.problems
-
-
-def test_processes_only_for_very_many_rows() -> None:
-    assert [processes_for(rows, 64) for rows in (1, 49_999, 50_000, 10_000_000)] == [1, 1, 2, 16]
-    assert processes_for(10_000_000, 2) == 2
 
 
 def test_preparing_from_the_cache_imports_no_torch(tiny: ModelSource, tmp_path: Path) -> None:
     expected = made("bom.jsonl", tiny, tmp_path)
     program = (
         "import sys; from pathlib import Path; import ftcore.prepare\n"
-        "from ftcore.data.build import prepare_set; from ftcore.data.prepared import ModelSource; from ftcore.spec.sections import DataSection, DataSet\n"
+        "from ftcore.data.build import prepare_set; from ftcore.data.prepared import ModelSource; from ftcore.spec.sections import DataSection, TrainingSet\n"
         f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
-        f"data = DataSection(train=DataSet(path={str(CASES / 'bom.jsonl')!r}))\n"
+        f"data = DataSection(train=TrainingSet(path={str(CASES / 'bom.jsonl')!r}))\n"
         f"print(prepare_set('data.train', data.train, data, source, Path({str(tmp_path)!r})).fingerprint)\n"
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules), 'heavy imports'"
     )
