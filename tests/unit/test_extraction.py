@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ftcore.data.extraction import EVAL_ROWS, TRAIN_ROWS, builtin_bytes, extraction_rows
-from ftcore.data.fields import to_records
+from ftcore.data.formats.record_maker import to_records
 from ftcore.data.records import load_bytes, parse_rows
 from ftcore.data.spans import Tokens
 from ftcore.spec.errors import DataError

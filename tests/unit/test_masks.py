@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ftcore.data.chat import ChatRenderer
-from ftcore.data.fields import Conversation, TextPair, to_records
+from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.formats.record_maker import to_records
 from ftcore.data.records import Row, load_bytes, parse_rows
 from ftcore.data.spans import Aligner, Tokens
 from ftcore.spec.sections import DataSet

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ftcore.data.fields import Conversation, TextPair, to_records
+from ftcore.data.formats.record_kinds import Conversation, TextPair
+from ftcore.data.formats.record_maker import to_records
 from ftcore.data.records import Row, load_bytes, parse_rows
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet

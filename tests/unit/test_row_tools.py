@@ -10,7 +10,7 @@ import pytest
 
 from ftcore.data.formats.record_kinds import Conversation
 from ftcore.data.formats.record_maker import to_records
-from ftcore.data.records import load_bytes, parse_rows
+from ftcore.data.reading.rows import Row
 from ftcore.spec.sections import DataSet
 from tests.unit.test_fields import ANSWER, USER, records, refused
 
@@ -67,8 +67,9 @@ def test_what_is_no_tool(given: Any, reason: str) -> None:
 
 def test_tools_of_two_schemas_stay_apart() -> None:
     """D06: row 1 has only `a`, row 2 only `b`, and the null argument of row 1 is there."""
-    path = str(CASES / "tools_two_schemas.jsonl")
-    first, second = to_records(parse_rows(load_bytes(path), path), DataSet(path=path), "data.train")
+    lines = (CASES / "tools_two_schemas.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [Row(number=number, line=number, value=json.loads(line)) for number, line in enumerate(lines, start=1)]
+    first, second = to_records(rows, DataSet(path="tools_two_schemas.jsonl"), "data.train")
     assert isinstance(first, Conversation) and isinstance(second, Conversation)
     assert [list(record.tools[0]["function"]["parameters"]["properties"]) for record in (first, second) if record.tools] == [["a"], ["b"]]
     calls = [record.messages[1]["tool_calls"][0] for record in (first, second)]
