@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ftcore.data.columns import Packed, pack
-from ftcore.data.formats.record_kinds import PlainText, Record
+from ftcore.data.formats.record_kinds import Conversation, PlainText, Record
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import Fitted, fit
 from ftcore.data.prepared import ModelSource
@@ -62,7 +62,7 @@ class Worked:
     problems: list[Problem]
     """Mistakes in rows, in their order."""
     first_bad: str = ""
-    """Why the first bad row is one; empty without any."""
+    """Why the first row that is left out is; empty without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,8 @@ class _Desk:
             fix = "raise data.max_length, or set data.overlong to drop, truncate_right, truncate_left or split"
             self._problems.append(Problem(what=what, file=row.file, line=row.line, where=f"row {row.number}", fix=fix))
             return
-        self._keep(row, fit(result, self._data.overlong, limit, is_text=isinstance(record, PlainText)), length)
+        roles = record.roles if isinstance(record, Conversation) else ""
+        self._keep(row, fit(result, self._data.overlong, limit, is_text=isinstance(record, PlainText)), length, roles)
 
     def worked(self, read: int) -> Worked:
         """What the rows became."""
@@ -142,7 +143,7 @@ class _Desk:
         else:
             self._tally.dropped[BAD_ROW] += 1
 
-    def _keep(self, row: Row | BadRow, fitted: Fitted, length: int) -> None:
+    def _keep(self, row: Row | BadRow, fitted: Fitted, length: int, roles: str) -> None:
         tally = self._tally
         self._samples.extend((row.number, sample) for sample in fitted.samples)
         tally.dropped_tokens += fitted.dropped_tokens
@@ -153,10 +154,12 @@ class _Desk:
         tally.split += fitted.outcome == "split"
         if fitted.outcome == "dropped":
             tally.dropped[fitted.reason] += 1
+            self._first_bad = self._first_bad or f"row {row.number}: {fitted.reason}{f' (roles: {roles})' if roles else ''}"
         if fitted.outcome:
-            self._tell(row, fitted.outcome, fitted.reason, tokens=length, fitted=fitted)
+            self._tell(row, fitted.outcome, fitted.reason, tokens=length, fitted=fitted, roles=roles)
 
-    def _tell(self, row: Row | BadRow, outcome: str, reason: str, *, tokens: int = 0, fitted: Fitted = NOTHING) -> None:
+    def _tell(self, row: Row | BadRow, outcome: str, reason: str, *, tokens: int = 0, fitted: Fitted = NOTHING, roles: str = "") -> None:
         line = {"row": row.number, "file": row.file, "line": row.line, "outcome": outcome, "reason": reason, "tokens": tokens}
         counts = {"samples": len(fitted.samples), "dropped_tokens": fitted.dropped_tokens, "repeated_tokens": fitted.repeated_tokens}
-        self._outcomes.append(json.dumps({**line, **counts}, ensure_ascii=False))
+        sequence = {"roles": roles} if roles else {}
+        self._outcomes.append(json.dumps({**line, **counts, **sequence}, ensure_ascii=False))

@@ -81,7 +81,7 @@ TABLE: dict[str, list[Outcome]] = {
 }
 REFUSED = {
     "empty.jsonl": "no rows: the file is empty",
-    "no_assistant.jsonl": "no row is left: of 1 rows, 1 no_supervised_tokens",
+    "no_assistant.jsonl": "no row is left: of 1 rows, 1 no_supervised_tokens (the first, row 1: no_supervised_tokens (roles: user))",
     "starts_with_assistant.jsonl": "the first message is the assistant's, nothing prompts it (roles: assistant user assistant)",
 }
 """Files that give nothing to train on: the preparation stops."""
