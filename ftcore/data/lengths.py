@@ -28,11 +28,11 @@ def count_lengths(prepared: PreparedSet, dataset: DataSet) -> StoredLengths:
     """The lengths of a prepared set: sums, and a histogram."""
     lengths = SampleSet.open(prepared.arrow).lengths
     size, modified = file_state(dataset.path)
-    values, counts = np.unique(lengths, return_counts=True)
+    counted = np.bincount(lengths)
     histogram: dict[str, int] = {}
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+    for value in np.flatnonzero(counted).tolist():
         bound = str(length_bin(value))
-        histogram[bound] = histogram.get(bound, 0) + count
+        histogram[bound] = histogram.get(bound, 0) + int(counted[value])
     wide = lengths.astype(np.int64)
     return StoredLengths(
         rows=prepared.rows,
@@ -45,4 +45,5 @@ def count_lengths(prepared: PreparedSet, dataset: DataSet) -> StoredLengths:
         file=dataset.path,
         file_bytes=size,
         modified_ns=modified,
+        arrow=prepared.arrow,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import json
 import math
@@ -13,7 +15,7 @@ from ftcore.spec.errors import FtError
 from ftcore.spec.sections import DataSection, DataSet, ModelSection
 from ftcore.spec.stored import read_stored
 
-LENGTHS_VERSION = 1
+LENGTHS_VERSION = 2
 BINS_A_DOUBLING = 4
 """Lengths that differ by less than a factor of 2^(1/4) share a bin of the histogram."""
 
@@ -33,10 +35,13 @@ class StoredLengths:
     histogram: dict[str, int]
     """Upper bound of a bin (as text, ascending) -> samples of at most that length, above the bound before."""
     file: str
-    """The data file, or `builtin:` name."""
+    """What the spec names: a file, a folder, a pattern, a hub id or a `builtin:` name."""
     file_bytes: int
+    """Of all its files."""
     modified_ns: int
-    """The file's time when it was counted; 0 for builtin data."""
+    """The newest file's time when they were counted; 0 for builtin data and data sets of the hub."""
+    arrow: str = ""
+    """The prepared samples that were counted; they go together."""
     version: int = LENGTHS_VERSION
 
 
@@ -45,10 +50,17 @@ def lengths_path(cache_dir: Path, dataset: DataSet, data: DataSection, model: Mo
     parts = {
         "version": LENGTHS_VERSION,
         "path": dataset.path,
+        "name": dataset.name,
+        "split": dataset.split,
+        "data_revision": dataset.revision,
         "format": dataset.format,
         "columns": sorted(dataset.columns.items()),
+        "roles": sorted(dataset.roles.items()),
         "max_length": data.max_length,
         "overlong": data.overlong,
+        "on_bad_row": data.on_bad_row,
+        "loss_on": data.loss_on,
+        "chat_template": data.chat_template,
         "model": model.model_name_or_path,
         "revision": model.revision,
     }
@@ -67,12 +79,20 @@ def read_lengths(path: Path) -> StoredLengths | None:
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """(bytes, time of the last change in ns) of a data file; zeros for builtin data, and for a file that can't be looked at."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0
-    return found.st_size, found.st_mtime_ns
+    """(bytes, time of the last change in ns) of a data file, of all files of a folder or of a pattern together; zeros where there are none to look at."""
+    place = os.path.expanduser(path)
+    if os.path.isdir(place):
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
+    elif os.path.exists(place):
+        found = [place]
+    else:
+        found = glob.glob(place, recursive=True)
+    size = modified = 0
+    for each in found:
+        with contextlib.suppress(OSError):
+            state = os.stat(each)
+            size, modified = size + state.st_size, max(modified, state.st_mtime_ns)
+    return size, modified
 
 
 def length_bin(length: int) -> int:

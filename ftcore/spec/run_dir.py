@@ -63,6 +63,11 @@ class RunDir:
         return self.path / "prepared.json"
 
     @property
+    def bad_rows(self) -> Path:
+        """A file for each data set with more mistakes in its rows than an error shows."""
+        return self.path / "bad_rows"
+
+    @property
     def environment(self) -> Path:
         """Code, libraries, hosts and names of variables of the newest launch."""
         return self.path / "environment.json"
