@@ -29,7 +29,7 @@ SECTIONS: dict[str, type] = {
 COLUMNS = {
     "messages": ("messages", "tools"),
     "sharegpt": ("conversations", "system", "tools"),
-    "alpaca": ("instruction", "input", "output", "system", "history", "weight"),
+    "alpaca": ("instruction", "input", "output", "system", "history", "weight", "tools"),
     "prompt_completion": ("prompt", "completion", "weight", "tools"),
     "text": ("text",),
     "tokenized": ("input_ids", "labels"),
