@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,31 @@ def load_rng(path: Path) -> str:
     That state can't be restored then, and is left as it is. Raises CheckpointError when anything else is not possible; never goes on unseeded.
     """
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        version, internal, gauss = state["python"]
-        random.setstate((version, tuple(internal), gauss))
-        name, keys, position, has_gauss, cached = state["numpy"]
-        np.random.set_state((name, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached))
-        torch.set_rng_state(_decode(state["torch"]))
-        if state["accelerator"] is not None and torch.cuda.is_available():
-            torch.cuda.set_rng_state(_decode(state["accelerator"]))
-        return _device_note(saved_on_accelerator=state["accelerator"] is not None)
+        return _restore(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"the random state can't be restored: {error}", where=str(path), fix="resume from an older checkpoint") from error
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Afterwards the process's random states are as before; after an error too."""
+    state = capture_rng()
+    try:
+        yield
+    finally:
+        _restore(state)
+
+
+def _restore(text: str) -> str:
+    state = json.loads(text)
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(_decode(state["torch"]))
+    if state["accelerator"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(_decode(state["accelerator"]))
+    return _device_note(saved_on_accelerator=state["accelerator"] is not None)
 
 
 def _device_note(*, saved_on_accelerator: bool) -> str:

@@ -26,6 +26,7 @@ from ftcore.train.history import happened
 from ftcore.train.insight import Insight
 from ftcore.train.job import Job
 from ftcore.train.log import UpdateLog, counts_of_sets
+from ftcore.train.memory_probe import probe_memory, samples_named
 from ftcore.train.nonfinite import NonFiniteRule, explain
 from ftcore.train.preemption import hurried_save
 from ftcore.train.profile import Profile
@@ -94,6 +95,9 @@ class Trainer:
         self._stop_point()
         if (self._first_update == 0 and spec.evaluation.eval_on_start) or (self._saved_as_due and self._first_update < total):
             self._evaluate()
+        if self._first_update < total and self.engine.ranks.device.type == "cuda":
+            # On a CPU it would cost an update's time, and memory is seldom what ends a run there.
+            probe_memory(self.engine, self.job)
         for update in range(self._first_update, total):
             if is_over(self.cursor, spec.evaluation):
                 break
@@ -221,7 +225,8 @@ class Trainer:
             self._saver.before_step()
             self._insight.before_step(fed.update + 1)
 
-        result = run_update(engine, fed.batches, plan, before_step=before_step)
+        with samples_named(self.job, fed.parts, f"it was in update {fed.update + 1}"):
+            result = run_update(engine, fed.batches, plan, before_step=before_step)
         if result.outcome.applied:
             self._rule.applied()
             return result
