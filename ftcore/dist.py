@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as torch_dist
 
@@ -80,6 +82,30 @@ def gather_objects(value: Any, ranks: Ranks) -> list[Any]:
     gathered: list[Any] = [None] * ranks.world_size
     torch_dist.all_gather_object(gathered, value)
     return gathered
+
+
+class HostGroup:
+    """A process group of its own on the hosts' memory, for a thread beside the one that trains: neither waits for the other, nor for a device.
+
+    Every rank must make it at the same point.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._group = torch_dist.new_group(backend="gloo")
+
+    def sum(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The sum of an array, which has the same shape on every rank, over all of them."""
+        total = torch.from_numpy(np.ascontiguousarray(values))
+        torch_dist.all_reduce(total, group=self._group)
+        summed: npt.NDArray[np.int64] = total.numpy()
+        return summed
+
+    def gather(self, value: Any) -> list[Any]:
+        """`value` of every rank, in rank order, on every rank."""
+        gathered: list[Any] = [None] * self._ranks.world_size
+        torch_dist.all_gather_object(gathered, value, group=self._group)
+        return gathered
 
 
 def barrier() -> None:

@@ -13,12 +13,15 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.lengths import note_lengths
 from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
+from ftcore.data.stream_source import StreamSource
+from ftcore.data.templates.named import template_text
 from ftcore.source import resolve_model_source
 from ftcore.spec.errors import DataError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.spec.schedule_lengths import schedule_problems
 from ftcore.spec.sections import DataSection
+from ftcore.stream.prepare import prepare_stream
 
 
 def main(run_dir: RunDir) -> None:
@@ -26,15 +29,18 @@ def main(run_dir: RunDir) -> None:
 
     Raises SpecError for a schedule that is longer than the run, else FtError as its parts do.
     """
-    from ftcore.batch.plan import make_plan
+    from ftcore.batch.plan import Plan, make_plan
+    from ftcore.stream.plan import StreamPlan, plan_stream
 
     stop_request.stop_anywhere()
     resolved = load_resolved(run_dir.resolved)
-    prepared = prepare(resolved)
+    prepared = prepare(resolved, run_dir.bad_rows)
     write_atomic(run_dir.prepared, prepared.to_json())
-    train = SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
-    plan = make_plan(resolved, train, evaluation, prepared)
+    if prepared.stream is not None:
+        plan: Plan | StreamPlan = plan_stream(resolved, prepared.stream, evaluation, prepared)
+    else:
+        plan = make_plan(resolved, SampleMix.open({name: each.arrow for name, each in prepared.train.items()}), evaluation, prepared)
     misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)
     if misfits:
         raise SpecError(misfits)
@@ -42,10 +48,10 @@ def main(run_dir: RunDir) -> None:
     write_atomic(run_dir.plan_txt, plan.render())
 
 
-def prepare(resolved: ResolvedSpec) -> Prepared:
-    """Model source and data sets of a resolved spec, made or found in its cache.
+def prepare(resolved: ResolvedSpec, mistakes_dir: Path | None = None) -> Prepared:
+    """Model source and data sets of a resolved spec, made or found in its cache; `mistakes_dir` as in `prepare_set`.
 
-    Raises SpecError for the model and the method's targets, DataError for the mistakes of both data sets together.
+    Raises SpecError for the model and the method's targets, DataError for the mistakes of all data sets together.
     """
     cache_dir = Path(resolved.cache_dir)
     data = resolved.spec.data
@@ -53,12 +59,18 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
     check_base(resolved.spec, model, cache_dir)
     sets: dict[str, PreparedSet] = {}
     problems: list[Problem] = []
+    stream: StreamSource | None = None
+    if data.streaming:
+        try:
+            stream = prepare_stream(data, model, cache_dir)
+        except DataError as error:
+            problems.extend(error.problems)
     streamed = {train_key(data, name) for name in data.training} if data.streaming else set()
     for key, dataset in data.all_sets.items():
         if key in streamed:
             continue
         try:
-            sets[key] = prepare_set(key, dataset, data, model, cache_dir)
+            sets[key] = prepare_set(key, dataset, data, model, cache_dir, mistakes_dir)
             check_fits(key, sets[key], model)
             note_lengths(sets[key], dataset, data, resolved.spec.model, cache_dir)
         except DataError as error:
@@ -69,6 +81,8 @@ def prepare(resolved: ResolvedSpec) -> Prepared:
         train={name: sets[train_key(data, name)] for name in data.training if not data.streaming},
         eval={name: sets[eval_key(data, name)] for name in data.held_out},
         model=model,
+        stream=stream,
+        chat_template=template_text(data.chat_template) or "",
     )
 
 

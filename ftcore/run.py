@@ -70,14 +70,16 @@ def main(run_dir: RunDir) -> None:
 
 
 def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job:
-    """Opens the prepared data and works out the run's updates."""
-    train = SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
+    """Opens the prepared data and works out the run's updates; those of a stream are found while training."""
+    train = None if prepared.stream is not None else SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
+    batch, sets = resolved.spec.batch, resolved.spec.data.training
     return Job(
         spec=resolved.spec,
         run_dir=run_dir,
         train=train,
         held_out={name: SampleSet.open(each.arrow) for name, each in prepared.eval.items()},
-        sequence=UpdateSequence(train, batch=resolved.spec.batch, train=resolved.spec.train, draws=resolved.spec.data.training),
+        sequence=None if train is None else UpdateSequence(train, batch=batch, train=resolved.spec.train, draws=sets),
+        stream=prepared.stream,
         attention_share=attention_share_of(prepared.model.path),
         base=prepared.model,
     )

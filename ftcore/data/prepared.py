@@ -86,6 +86,8 @@ class Prepared:
     model: ModelSource
     stream: StreamSource | None = None
     """What is read during the training; None: everything is prepared."""
+    chat_template: str = ""
+    """The text of the template that data.chat_template named; empty: the tokenizer's own. Exports carry it, whatever becomes of its file."""
     version: int = PREPARED_VERSION
 
     def to_json(self) -> str:

@@ -58,6 +58,10 @@ class FedUpdate:
     """Counts by set of a mix; empty with a single set."""
     position: dict[str, Any] | None = None
     """Where a stream stands after this update, as far as this rank knows; None: the update's number is enough."""
+    dropped_rows: dict[str, int] = field(default_factory=dict)
+    """Rows of a stream that gave no sample, by reason, and stand before or between the update's samples."""
+    truncated: int = 0
+    """Samples of a stream that were cut to data.max_length."""
     longest: tuple[int, ...] = ()
     """Ids of its longest samples, longest first, at most LONGEST_SAMPLES."""
 

@@ -18,11 +18,14 @@ def gathered(position: dict[str, Any], gather: Callable[[Any], list[Any]]) -> di
     return {"groups": position["groups"], "lanes": sorted(every, key=lambda lane: int(lane["lane"]))}
 
 
-def restored(course: Course, position: dict[str, Any] | None) -> tuple[tuple[Group, ...], list[LaneState]]:
-    """Groups and lanes at a position that `gathered` gave; None: at the beginning. Raises CheckpointError when it is not one of this stream."""
-    groups = tuple(Group(first=course.lanes * index, lanes=course.lanes, weight=weight) for index, weight in enumerate(course.weights))
+def restored(course: Course, position: dict[str, Any] | None, first_epoch: int = 0) -> tuple[tuple[Group, ...], list[LaneState]]:
+    """Groups and lanes at a position that `gathered` gave; None: at the beginning of `first_epoch`.
+
+    Raises CheckpointError when it is not one of this stream.
+    """
+    groups = tuple(Group(first=course.lanes * index, lanes=course.lanes, weight=weight, epoch=first_epoch) for index, weight in enumerate(course.weights))
     if position is None:
-        return groups, [LaneState(lane=lane) for lane in range(course.all_lanes)]
+        return groups, [LaneState(lane=lane, epoch=first_epoch) for lane in range(course.all_lanes)]
     try:
         if len(position["groups"]) != len(groups):
             raise ValueError(f"{len(position['groups'])} groups of lanes, the stream has {len(groups)}")

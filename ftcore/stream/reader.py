@@ -37,13 +37,24 @@ class _Part:
 class StreamReader:
     """Reads update after update. All ranks must ask for the same number of them."""
 
-    def __init__(self, course: Course, source: RowSource[Any], make: Make, exchange: Exchange, place: tuple[int, int], position: dict[str, Any] | None) -> None:
-        """`place`: rank and number of ranks. `position`: of the whole stream, as a cursor has it; None: its beginning. Nothing is read before the first `next`.
+    def __init__(
+        self,
+        course: Course,
+        source: RowSource[Any],
+        make: Make,
+        exchange: Exchange,
+        place: tuple[int, int],
+        position: dict[str, Any] | None,
+        *,
+        first_epoch: int = 0,
+    ) -> None:
+        """`place`: rank and number of ranks. `position`: of the whole stream, as a cursor has it; None: the beginning of `first_epoch`.
+        Nothing is read before the first `next`.
 
         Raises CheckpointError for a position that is not one of this stream.
         """
         self._course, self._source, self._make, self._exchange = course, source, make, exchange
-        self._groups, states = restored(course, position)
+        self._groups, states = restored(course, position, first_epoch)
         rank, world_size = place
         self._states = {lane: states[lane] for lane in range(rank, course.all_lanes, world_size)}
         self._lanes: dict[int, Lane[Any, StreamSample]] = {}

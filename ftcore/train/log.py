@@ -45,6 +45,10 @@ class UpdateLog:
             "peak_memory_bytes": peak_memory_bytes(),
             **extra,
         }
+        if fed.dropped_rows:
+            record["dropped_rows"] = fed.dropped_rows
+        if fed.truncated:
+            record["truncated"] = fed.truncated
         if update.adapters:
             record["losses"] = losses
         if result is not None and update.clip_groups is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from ftcore.data.reading.columnar import json_error, rows_of
+from ftcore.data.reading.remote import RemoteFile, is_remote
 from ftcore.data.reading.rows import BadRow, DataFile, Items, Row, bad_row
 from ftcore.spec.errors import DataError, Problem
 
@@ -102,7 +103,7 @@ def row_count(file: DataFile) -> int | None:
 def _opened(file: DataFile) -> Any:
     from pyarrow import parquet
 
-    return parquet.ParquetFile(file.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+    return parquet.ParquetFile(RemoteFile(file) if is_remote(file) else file.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
 
 
 def _parquet(file: DataFile, position: int, rows: int) -> Iterator[tuple[int, pa.RecordBatch, int]]:
@@ -134,7 +135,7 @@ def _arrow(file: DataFile, position: int, rows: int) -> Iterator[tuple[int, pa.R
 def _record_batches(file: DataFile) -> Iterator[pa.RecordBatch]:
     if not file.size:
         return
-    with pa.memory_map(str(file.path)) as source:
+    with pa.PythonFile(RemoteFile(file), mode="r") if is_remote(file) else pa.memory_map(str(file.path)) as source:
         if source.read(len(ARROW_FILE)) == ARROW_FILE:
             opened = pa.ipc.open_file(source)
             yield from (opened.get_batch(index) for index in range(opened.num_record_batches))

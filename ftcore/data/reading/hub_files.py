@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ftcore.data.reading.folders import check_one_kind, data_file, is_data
-from ftcore.data.reading.readme import Splits, resolved_splits
+from ftcore.data.reading.readme import Splits, has_configurations, resolved_splits
 from ftcore.data.reading.rows import Source
 from ftcore.data.reading.splits import Purpose, chosen
 from ftcore.hub import Wanted, fetching
@@ -38,6 +38,13 @@ def hub_source(dataset: DataSet, where: str, *, purpose: Purpose, cache_dir: Pat
     files = [data_file(hub.folder / name, f"{dataset.path}/{name}") for name in names]
     check_one_kind(files, dataset.path, where)
     return Source(files=tuple(files), revision=hub.folder.name)
+
+
+def hub_names(dataset: DataSet, where: str, *, purpose: Purpose, cache_dir: Path) -> tuple[list[str], str]:
+    """The paths of a split's files in a data set of the hub, and the commit; none is downloaded. Raises DataError as `hub_source`."""
+    hub = _Repository(dataset, where, cache_dir)
+    splits = hub.splits()
+    return splits[chosen(splits, dataset.split, purpose=purpose, of=f"the data set {dataset.path}", where=where)], hub.folder.name
 
 
 class _Repository:
@@ -109,7 +116,7 @@ class _Repository:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
             readme = self.folder / README
-            if readme.is_file():
+            if has_configurations(readme):
                 (folder / README).write_bytes(readme.read_bytes())
             return resolved_splits(folder, f"the data set {self.dataset.path}", self.dataset.name, self.where)
 
@@ -133,7 +140,8 @@ class _Repository:
 
 
 def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "__")) for part in name.split("/"))
+    # An absolute path or one with .. would leave the folder of the data set.
+    return name.startswith("/") or any(part.startswith((".", "__")) for part in name.split("/"))
 
 
 def _remembered(path: Path, find: Callable[[], dict[str, list[str]]]) -> dict[str, list[str]]:

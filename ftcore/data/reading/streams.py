@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from ftcore.data.extraction import builtin_bytes
+from ftcore.data.reading.remote import RemoteFile, is_remote
 from ftcore.data.reading.rows import DataFile
 from ftcore.spec.data_paths import BUILTIN_PREFIX
 from ftcore.spec.errors import DataError, Problem
@@ -121,9 +122,11 @@ def _open(file: DataFile) -> IO[bytes]:
     if name.startswith(BUILTIN_PREFIX):
         return io.BytesIO(builtin_bytes(name))
     try:
+        if is_remote(file):
+            return io.BufferedReader(RemoteFile(file), BLOCK_BYTES)
         return file.path.open("rb", buffering=0 if not file.compression else -1)
     except OSError as error:
-        raise _error(file, f"can't be read: {error.strerror}", "name a file that this user may read") from error
+        raise _error(file, f"can't be read: {error.strerror or error}", "name a file that this user may read") from error
 
 
 def _error(file: DataFile, what: str, fix: str) -> DataError:
