@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ftcore.batch.deal import deal, padded_tokens, sample_costs
+from ftcore.batch.deal import deal
+from ftcore.batch.padded import padded_tokens
+from ftcore.batch.samples import sample_costs
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import SampleSet
 from ftcore.data.mix import SampleMix
