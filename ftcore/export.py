@@ -64,7 +64,7 @@ def main(run_dir: RunDir, to: Path, form: str = "auto", which: str = NEWEST, ada
     require_replaceable(to, named=to)
     found = choose_checkpoint(run_dir, which)
     emit("progress", stage="export", done=0, total=1, text=f"exporting {found.path.name} to {to}")
-    trained = Trained(spec=resolved.spec, source=prepared.model, found=found)
+    trained = Trained(spec=resolved.spec, source=prepared.model, chat_template=prepared.chat_template, found=found)
     export = Export(run_dir=run_dir, resolved=resolved, prepared=prepared, trained=trained, form=form)
     with folder_aside(to) as aside:
         new = aside / "new"
@@ -92,7 +92,7 @@ def write_adapters(export: Export, folders: dict[str, Path], to: Path) -> list[P
         expected = logits_of(model)
         with disk_errors(to):
             folder.parent.mkdir(exist_ok=True)
-            save_adapter(model, name, folder, trained.source)
+            save_adapter(model, name, folder, trained)
         fidelity = verify_adapter(trained, model, name, folder, expected)
         parts.append(Part(folder=folder, adapters=(name,), vocab_size=vocabulary_of(model), fidelity=fidelity))
     return parts
@@ -112,7 +112,7 @@ def write_whole(export: Export, names: tuple[str, ...], folder: Path, to: Path) 
         expected = logits_of(model)
     whole: PreTrainedModel = merge(model, names[0]) if export.form == MERGED else model  # type: ignore[assignment]
     with disk_errors(to):
-        save_whole(whole, folder, trained.source)
+        save_whole(whole, folder, trained)
     fidelity = verify_whole(trained, whole, folder, expected, as_trained)
     return Part(folder=folder, adapters=names, vocab_size=vocabulary_of(whole), fidelity=fidelity)
 

@@ -18,9 +18,11 @@ from ftcore.checkpoint.find import Found
 from ftcore.checkpoint.layout import BUFFERS
 from ftcore.checkpoint.read import StateReader
 from ftcore.data.prepared import ModelSource
+from ftcore.data.templates.chosen import set_template
 from ftcore.model.adapters import SINGLE
 from ftcore.model.build import attach_method
 from ftcore.model.load import DTYPES, load_base
+from ftcore.questions import stop_ids
 from ftcore.spec.adapter_file import ADAPTER_CONFIG
 from ftcore.spec.errors import CheckpointError, SpecError
 from ftcore.spec.sections import MethodSection, Spec
@@ -34,6 +36,8 @@ class Trained:
 
     spec: Spec
     source: ModelSource
+    chat_template: str = ""
+    """What it was trained with; empty: the tokenizer's own."""
     found: Found
 
     @property
@@ -94,20 +98,22 @@ def trained_model(trained: Trained, *, quantised: bool = True) -> torch.nn.Modul
     return model.eval()
 
 
-def save_adapter(model: Any, name: str, folder: Path, source: ModelSource) -> None:
-    """Writes adapter `name` of a PEFT model with the tokenizer (and its chat template) to `folder`, which PeftModel.from_pretrained reads."""
-    model.peft_config[name].base_model_name_or_path = source.path
+def save_adapter(model: Any, name: str, folder: Path, trained: Trained) -> None:
+    """Writes adapter `name` of a PEFT model, with the tokenizer and its chat template, to `folder`, which PeftModel.from_pretrained reads."""
+    model.peft_config[name].base_model_name_or_path = trained.source.path
     scratch = folder.with_name(f"{folder.name}.saving")
     model.save_pretrained(scratch, selected_adapters=[name])
     # PEFT writes an adapter with a name of its own to a folder of that name.
     (scratch if name == SINGLE else scratch / name).rename(folder)
     shutil.rmtree(scratch, ignore_errors=True)
-    save_tokenizer(folder, source)
+    tokenizer_of(trained).save_pretrained(folder)
 
 
-def save_tokenizer(folder: Path, source: ModelSource) -> None:
-    """Writes the base's tokenizer to `folder`."""
-    AutoTokenizer.from_pretrained(source.path, trust_remote_code=source.trust_remote_code).save_pretrained(folder)
+def tokenizer_of(trained: Trained) -> Any:
+    """The base's tokenizer with the chat template that was trained with."""
+    tokenizer = AutoTokenizer.from_pretrained(trained.source.path, trust_remote_code=trained.source.trust_remote_code)
+    set_template(tokenizer, trained.chat_template or None)
+    return tokenizer
 
 
 def name_base(folder: Path, source: ModelSource) -> None:
@@ -118,12 +124,19 @@ def name_base(folder: Path, source: ModelSource) -> None:
         path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def save_whole(model: PreTrainedModel, folder: Path, source: ModelSource) -> None:
-    """Writes safetensors, config and tokenizer (with its chat template) to `folder`."""
+def save_whole(model: PreTrainedModel, folder: Path, trained: Trained) -> None:
+    """Writes safetensors, config and tokenizer (with its chat template) to `folder`; generation stops on the ends that were trained."""
+    tokenizer = tokenizer_of(trained)
     model.config._attn_implementation = "sdpa"
     model.config.use_cache = True
+    generation: Any = model.generation_config
+    if generation is not None:
+        own = generation.eos_token_id
+        stops = stop_ids(tokenizer, own, chat=bool(tokenizer.chat_template))
+        if set(stops) != {own} and set(stops) != set(own if isinstance(own, list) else []):
+            generation.eos_token_id = stops if len(stops) > 1 else stops[0]
     model.save_pretrained(folder)
-    save_tokenizer(folder, source)
+    tokenizer.save_pretrained(folder)
 
 
 def merge(model: Any, name: str) -> PreTrainedModel:

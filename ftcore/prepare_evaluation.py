@@ -62,7 +62,7 @@ def _prepare_sets(request: EvaluationRequest, source: ModelSource) -> dict[str, 
 def _write_questions(request: EvaluationRequest, source: ModelSource, sets: dict[str, PreparedSet], paths: EvaluationDir) -> tuple[int, ...]:
     """Writes the prompts of each set's first rows; returns the tokens that end an answer. Raises DataError with the mistakes of all sets."""
     spec = request.resolved.spec
-    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code)
+    tokenizer = load_tokenizer(source.path, trust_remote_code=source.trust_remote_code, chat_template=spec.data.chat_template)
     stops: set[int] = set()
 
     def write(name: str) -> None:

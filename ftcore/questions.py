@@ -17,6 +17,8 @@ from ftcore.data.problems import placed, stop_on
 from ftcore.data.reading.find import find_files
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import BadRow, Row, Source
+from ftcore.data.templates.chosen import turn_end_id
+from ftcore.data.templates.prompts import prompt_tokens
 from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.errors import CheckpointError, DataError, Problem
 from ftcore.spec.resolved import build
@@ -108,8 +110,7 @@ def _question(record: Conversation | TextPair) -> Question:
 
 def prompt_ids(tokenizer: Any, question: Question) -> TokenIds:
     """The tokens of a question's messages by the chat template, up to where the answer begins."""
-    text = tokenizer.apply_chat_template(list(question.messages), tools=list(question.tools) or None, add_generation_prompt=True, tokenize=False)
-    return tuple(int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"])
+    return prompt_tokens(tokenizer, list(question.messages), list(question.tools) or None)
 
 
 def make_prompts(tokenizer: Any, questions: Sequence[Question], samples: SampleSet) -> list[Prompt]:
@@ -139,10 +140,7 @@ def stop_ids(tokenizer: Any, generation_stops: int | Sequence[int] | None, *, ch
     and with `chat` what the chat template writes after an answer."""
     stops = {tokenizer.eos_token_id, *(generation_stops if isinstance(generation_stops, list) else [generation_stops])}
     if chat:
-        rendered = tokenizer.apply_chat_template([{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}], tokenize=False)
-        after = tokenizer(rendered.rpartition("answer")[2], add_special_tokens=False)["input_ids"]
-        if after and after[0] in tokenizer.added_tokens_decoder:
-            stops.add(after[0])
+        stops.add(turn_end_id(tokenizer))
     return sorted(stop for stop in stops if stop is not None)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ftcore.data.templates.chosen import added_in_front
 from ftcore.data.templates.rendered import Rendered
 from ftcore.data.templates.rendering import CharSpan
 from ftcore.spec.errors import DataError
@@ -247,11 +248,3 @@ class Aligner:
             return True
         # To these tokenizers a space and the character they mark it with are one.
         return not self._decodes_locally and decoded.replace(SPACE_MARK, " ") == kept.replace(SPACE_MARK, " ")
-
-
-def added_in_front(backend: Any) -> list[int]:
-    """The ids that a tokenizer itself puts before a text: its beginning-of-text token, or nothing."""
-    plain = backend.encode("a", add_special_tokens=False).ids
-    whole = backend.encode("a", add_special_tokens=True).ids
-    at = next((i for i in range(len(whole)) if whole[i : i + len(plain)] == plain), 0)
-    return list(whole[:at])

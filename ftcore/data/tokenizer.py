@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ftcore.data.templates.chosen import choose_template
 from ftcore.data.templates.named import template_text
 from ftcore.spec.errors import DataError, SpecError
 
@@ -18,7 +19,7 @@ NOT_TOKENIZER = ("*.index.json", "generation_config.json")
 def load_tokenizer(path: str, *, trust_remote_code: bool = False, chat_template: str = "") -> Any:
     """The transformers tokenizer of a model folder, with the chat template that `data.chat_template` names; it gives character offsets.
 
-    Raises SpecError when it or the template can't be loaded, DataError when it has no offsets (a slow tokenizer).
+    Raises SpecError when it or the template can't be loaded or don't go together, DataError when it has no offsets (a slow tokenizer).
     """
     from transformers import AutoTokenizer
 
@@ -38,9 +39,7 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False, chat_template:
             where="model.model_name_or_path",
             fix="put a tokenizer.json (a fast tokenizer) into the model folder",
         )
-    given = template_text(chat_template)
-    if given is not None:
-        tokenizer.chat_template = given
+    choose_template(tokenizer, chat_template)
     return tokenizer
 
 
@@ -53,8 +52,11 @@ def tokenizer_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def writes_date(path: str) -> bool:
-    """Whether the folder's chat template puts the date of rendering into the text."""
+def writes_date(path: str, chat_template: str = "") -> bool:
+    """Whether the folder's chat template, or the one that `data.chat_template` names, puts the date of rendering into the text."""
+    chosen = template_text(chat_template)
+    if chosen is not None:
+        return "strftime_now" in chosen
     return any(b"strftime_now" in file.read_bytes() for file in _files(Path(path)) if file.name in ("chat_template.jinja", "tokenizer_config.json"))
 
 

@@ -7,34 +7,29 @@ from functools import cache
 from pathlib import Path
 
 from ftcore.spec.errors import SpecError
+from ftcore.spec.names import CHAT_TEMPLATES
 
 FOLDER = Path(__file__).parent
-NAMED = ("chatml", "gemma", "llama3", "mistral", "phi3", "qwen2.5", "qwen3")
-"""Templates that ship with ftlaunch, in the grammar of these families."""
 WHERE = "data.chat_template"
 
 
 def is_named(choice: str) -> bool:
     """Whether `data.chat_template` names a template that ships here."""
-    return choice in NAMED
+    return choice in CHAT_TEMPLATES
 
 
 def template_text(choice: str) -> str | None:
-    """The template's text: of a name, or of a .jinja file; None for "", the tokenizer's own. Raises SpecError when there is no such template."""
+    """The template's text: of a name, or of a file; None for "", the tokenizer's own. Raises SpecError when there is no such template."""
     if not choice:
         return None
     if is_named(choice):
         return _shipped(choice)
-    path = Path(choice)
-    if path.suffix != ".jinja":
-        raise SpecError(
-            f"{choice!r} is no chat template", where=WHERE, fix=f"leave it out for the tokenizer's own, give one of {', '.join(NAMED)}, or a .jinja file"
-        )
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(choice).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SpecError(f"can't read the chat template {choice}: {reason}", where=WHERE, fix="name a .jinja file in UTF-8 that this user may read") from error
+        fix = f"leave it out for the tokenizer's own, give one of {', '.join(CHAT_TEMPLATES)}, or a .jinja file in UTF-8"
+        raise SpecError(f"can't read the chat template {choice}: {reason}", where=WHERE, fix=fix) from error
     if not text.strip():
         raise SpecError(f"the chat template {choice} is empty", where=WHERE, fix="write the template, or leave the key out for the tokenizer's own")
     return text
