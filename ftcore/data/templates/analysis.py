@@ -8,7 +8,7 @@ from functools import cache
 from ftcore.data.templates.layout import Layout, Spots, spot_of
 from ftcore.data.templates.markers import marked_parts
 from ftcore.data.templates.rendering import MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
-from ftcore.data.templates.standins import CONTENT, NAME, TOOL_MARK, Shape, StandInText, read_stand_ins
+from ftcore.data.templates.standins import CONTENT, TOOL_MARK, Shape, StandInText, read_stand_ins
 from ftcore.data.templates.turn_ends import turn_end
 from ftcore.data.templates.turns import find_turns
 from ftcore.spec.errors import DataError
@@ -26,8 +26,10 @@ def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_i
     """
     analysis = Analysis(template, shape, tools)
     whole = analysis.whole
-    answers = {index: analysis.answer(index) for index, message in enumerate(shape.messages) if message["role"] == "assistant"}
-    turns = tuple(spot_of(whole, at) for at in find_turns(shape.messages, whole, analysis.prefix, template.added))
+    found = {index: analysis.answer(index) for index, message in enumerate(shape.messages) if message["role"] == "assistant"}
+    answers = {index: parts if isinstance(parts, DataError) else _spots(whole, parts) for index, parts in found.items()}
+    ends = {index: parts[-1][1] for index, parts in found.items() if not isinstance(parts, DataError) and parts}
+    turns = tuple(spot_of(whole, at) for at in find_turns(shape.messages, whole, analysis.prefix, template.added, ends))
     compared = (0, 0)
     if tools_stand_in:
         mark = whole.text.rfind(TOOL_MARK)
@@ -56,18 +58,16 @@ class Analysis:
         """The first messages alone, with `prompt` up to where an answer to them begins."""
         return read_stand_ins(self._template.text(self._shape.messages[:count], self._tools, prompt=prompt), self._shape.kinds)
 
-    def answer(self, index: int) -> Spots | DataError:
+    def answer(self, index: int) -> list[CharSpan] | DataError:
         """What is learned of the answer `index`, or why that can't be told."""
         try:
             found: CharSpan | DataError = self._rendered(index)
         except DataError as error:
             found = error
         try:
-            if self._marked is None:
-                parts = [_raised(found)]
-            else:
-                parts = marked_parts(self._marked, None if isinstance(found, DataError) else found, self.whole, self._shape.messages, index)
-            return tuple((spot_of(self.whole, start), spot_of(self.whole, end)) for start, end in parts)
+            if self._marked is not None:
+                return marked_parts(self._marked, None if isinstance(found, DataError) else found, self.whole, self._shape, index)
+            return found if isinstance(found, DataError) else [found]
         except DataError as error:
             return error
 
@@ -140,25 +140,25 @@ class Analysis:
         if any(slot.key[0] not in (index, -1) for slot in inside):
             raise self._rewritten(index)
         keys = {slot.key for slot in inside}
-        texts = [key for key, kind in self._shape.kinds.items() if key[0] == index and kind == CONTENT]
-        if texts and texts[-1] not in keys:
+        lost = [self._shape.kinds[key] for key in self._shape.needed(index) if key not in keys]
+        if CONTENT in lost:
             fix = "use a template that writes every answer"
             raise DataError(f"the chat template leaves out the text of message {index + 1} (roles: {self._roles})", fix=fix)
-        if any(key not in keys for key, kind in self._shape.kinds.items() if key[0] == index and kind == NAME):
+        if lost:
             raise DataError(
                 "the row has tool_calls, and the chat template ignores them",
                 fix="use a model whose template takes tool calls, or write the calls into the content",
             )
+        message = self._shape.messages[index]
         own = [span[0] for span in self.whole.of(index) if span[0] >= start]
-        lead = self.whole.text[start : own[0]] if own else ""
-        if lead.strip() and "add_generation_prompt" not in self._template.source(self._tools):
+        # A call's own words stand before its name, and a tag of the content before its text.
+        lead = self.whole.text[start : own[0]].strip() if own and not message.get("tool_calls") else ""
+        if lead and not str(message.get("content")).startswith(lead) and "add_generation_prompt" not in self._template.source(self._tools):
             raise DataError(
-                f"the chat template has no generation prompt, so {lead.strip()!r} would be learned as part of the answer",
+                f"the chat template has no generation prompt, so {lead!r} would be learned as part of the answer",
                 fix="use a template that honours add_generation_prompt, or one with {% generation %} markers",
             )
 
 
-def _raised(found: CharSpan | DataError) -> CharSpan:
-    if isinstance(found, DataError):
-        raise found
-    return found
+def _spots(whole: StandInText, parts: list[CharSpan]) -> Spots:
+    return tuple((spot_of(whole, start), spot_of(whole, end)) for start, end in parts)

@@ -10,8 +10,8 @@ from typing import Any
 from ftcore.data.templates.rendering import CharSpan
 from ftcore.spec.errors import DataError
 
-CONTENT_TAGS = re.compile(r"</?(?:think|tool_call|tool_response)>")
-"""Tokens that are written in contents on purpose."""
+NO_CONTROL = re.compile(r"</?(?:think|tool_call|tool_response)>|<0x[0-9A-F]{2}>")
+"""Tokens that are written in contents on purpose, and bytes of characters that have no token."""
 
 
 class ControlTokens:
@@ -20,7 +20,7 @@ class ControlTokens:
     def __init__(self, tokenizer: Any) -> None:
         special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special} | set(tokenizer.all_special_tokens)
         self._name = str(tokenizer.name_or_path)
-        self._texts = sorted((text for text in special if text and not CONTENT_TAGS.fullmatch(text)), key=len, reverse=True)
+        self._texts = sorted((text for text in special if text and not NO_CONTROL.fullmatch(text)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
 
     def first_in(self, text: str) -> str:

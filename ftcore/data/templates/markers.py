@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftcore.data.templates.rendering import CharSpan, Message, roles_of
-from ftcore.data.templates.standins import CONTENT, NAME, StandInText
+from ftcore.data.templates.rendering import CharSpan, roles_of
+from ftcore.data.templates.standins import Shape, StandInText
 from ftcore.spec.errors import DataError
 
 MARKER_FIX = "put the markers around the assistant's content and end token"
 
 
-def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: StandInText, messages: Sequence[Message], index: int) -> list[CharSpan]:
-    """The marked ranges of the answer `index` in the text of the stand-ins.
+def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: StandInText, shape: Shape, index: int) -> list[CharSpan]:
+    """The marked ranges of the answer `index` in the text of a shape's stand-ins.
 
     `rendered` is the answer with its turn end as rendering shows it, where that could be told: a marked header, which the prompt gives, and
     white space after the turn end, which generation never reaches, are left out then. Empty when the template marks no part of it. Raises
     DataError when the markers leave out the text, calls or turn end of an answer they mark, or mark what isn't the assistant's, or nothing at all.
     """
+    messages = shape.messages
     roles = roles_of(messages)
     ranges = [span for span in marked if span[1] > span[0]]
     if not ranges:
@@ -27,12 +28,12 @@ def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: S
             everything = ranges[0] == (0, len(whole.text))
             covers = "the whole text, prompt included" if everything else f"the text of message {slot.key[0] + 1}, which isn't the assistant's"
             raise DataError(f"the template's {{% generation %}} markers mark {covers} (roles: {roles})", fix=MARKER_FIX)
-    low, high = rendered or _between(whole, index)
+    low, high = rendered or _between(whole, shape, index)
     parts = [(max(start, low), min(end, high)) for start, end in ranges if start < high and end > low]
     if not parts:
         return []
-    needed = [*whole.of(index, CONTENT)[-1:], *whole.of(index, NAME)]
-    if any(not any(start <= begin and end <= last for start, last in parts) for begin, end in needed):
+    inside = [key for key, (begin, end) in whole.of_keys(index) if any(start <= begin and end <= last for start, last in parts)]
+    if any(key not in inside for key in shape.needed(index)):
         raise DataError(f"the template's {{% generation %}} markers leave out a part of message {index + 1} (roles: {roles})", fix=MARKER_FIX)
     own = whole.of(index)
     if not whole.text[max(parts[-1][0], own[-1][1] if own else 0) : parts[-1][1]].strip():
@@ -42,9 +43,14 @@ def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: S
     return parts
 
 
-def _between(whole: StandInText, index: int) -> CharSpan:
-    """From the last text of the messages before `index` to the first of those after it."""
-    before = [end for slot, (_, end) in zip(whole.slots, whole.spans, strict=True) if 0 <= slot.key[0] < index]
-    after = [start for slot, (start, _) in zip(whole.slots, whole.spans, strict=True) if slot.key[0] > index]
-    low = max(before, default=0)
-    return low, min((start for start in after if start >= low), default=len(whole.text))
+def _between(whole: StandInText, shape: Shape, index: int) -> CharSpan:
+    """From the last text of the messages before `index` to the first of those after it. Raises DataError when another answer may stand there."""
+    known = [(slot.key[0], span) for slot, span in zip(whole.slots, whole.spans, strict=True) if slot.key[0] not in (-1, index)]
+    low, before = max(((end, message) for message, (_, end) in known if message < index), default=(0, -1))
+    high, after = min(((start, message) for message, (start, _) in known if message > index and start >= low), default=(len(whole.text), len(shape.messages)))
+    if any(shape.messages[other]["role"] == "assistant" for other in range(before + 1, after) if other != index):
+        raise DataError(
+            f"the template's {{% generation %}} markers don't tell the answers apart (roles: {roles_of(shape.messages)})",
+            fix="use a template that marks every answer, whatever follows",
+        )
+    return low, high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -99,7 +100,10 @@ class ChatRenderer:
         if len(unmarked) == len(counting) or any(index in conversation.weights for index in unmarked):
             what = "leave out every answer" if len(unmarked) == len(counting) else f"don't tell its answers apart: they leave out message {unmarked[0] + 1}"
             raise DataError(f"the template's {{% generation %}} markers {what} (roles: {conversation.roles})", fix=MARKER_FIX)
-        return [(span, weight) for index, weight in counting.items() for span in parts[index]]
+        weighted = [(span, weight) for index, weight in counting.items() for span in parts[index]]
+        if any(later[0] < earlier[1] for (earlier, _), (later, _) in itertools.pairwise(weighted)):
+            raise DataError(f"the chat template's answers overlap (roles: {conversation.roles})", fix="use a template that writes one answer after the other")
+        return weighted
 
     def _place(self, messages: list[Message], tools: Tools, shape: Shape, text: str, needed: Collection[int], *, whole: bool) -> Placed | None:
         """The row's text laid over the layout of its shape; `whole`: every character must be compared, tools too."""

@@ -55,6 +55,11 @@ class Shape:
     messages: list[Message] = field(default_factory=list)
     """With stand-ins; left empty by `quick_shape`."""
 
+    def needed(self, message: int) -> list[SlotKey]:
+        """The texts that must be learned for a message to be: the last of its content (what stands before may be reasoning), names of calls."""
+        own = [(key, kind) for key, kind in self.kinds.items() if key[0] == message]
+        return [key for key, kind in own if kind == CONTENT][-1:] + [key for key, kind in own if kind == NAME]
+
 
 def quick_shape(messages: Sequence[Message]) -> Shape | None:
     """The shape of a row whose messages are plain roles and contents, without building its stand-ins; None for another one."""
@@ -94,6 +99,10 @@ class StandInText:
     def of(self, message: int, *kinds: str) -> list[CharSpan]:
         """Where the texts of a message stand, in order; of `kinds` alone where given."""
         return [span for slot, span in zip(self.slots, self.spans, strict=True) if slot.key[0] == message and (not kinds or slot.kind in kinds)]
+
+    def of_keys(self, message: int) -> list[tuple[SlotKey, CharSpan]]:
+        """The texts of a message that stand here, and where."""
+        return [(slot.key, span) for slot, span in zip(self.slots, self.spans, strict=True) if slot.key[0] == message]
 
     def last_before(self, character: int) -> int:
         """The number of the last slot that ends at or before a character; -1 when there is none."""

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ftcore.data.templates.rendering import Message
 from ftcore.data.templates.standins import CONTENT, StandInText
 from ftcore.spec.errors import DataError
 
 
-def find_turns(messages: Sequence[Message], whole: StandInText, prefix: Callable[[int, bool], StandInText], added: re.Pattern[str]) -> list[int]:
+def find_turns(
+    messages: Sequence[Message], whole: StandInText, prefix: Callable[[int, bool], StandInText], added: re.Pattern[str], ends: Mapping[int, int]
+) -> list[int]:
     """Characters of the stand-ins' text where a user's message begins that follows another role's, with its header.
 
     The first is the end of the head: beginning of text, system message, tools. Empty with fewer than two turns, or when the head
-    can't be cut off (a system message inside the first question, say).
+    can't be cut off (a system message inside the first question, say). `ends`: where the answers end that are known to.
     """
     users = [index for index, message in enumerate(messages) if message["role"] == "user" and (index == 0 or messages[index - 1]["role"] != "user")]
     if len(users) < 2:
         return []
     try:
-        later = [_begin(index, whole, prefix(index, False), added) for index in users[1:]]
+        later = [_begin(index, whole, prefix(index, False), added, ends.get(index - 1, 0)) for index in users[1:]]
     except DataError:
         return []
     first = whole.of(users[0], CONTENT)
@@ -34,8 +36,8 @@ def find_turns(messages: Sequence[Message], whole: StandInText, prefix: Callable
     return [first[0][0] - len(header), *starts]
 
 
-def _begin(index: int, whole: StandInText, earlier: StandInText, added: re.Pattern[str]) -> int | None:
-    """Where the message `index` begins: after what the template writes at the end of the messages before it."""
+def _begin(index: int, whole: StandInText, earlier: StandInText, added: re.Pattern[str], ended: int) -> int | None:
+    """Where the message `index` begins: after what the template writes at the end of the messages before it, the answer's turn end among it."""
     own = whole.of(index, CONTENT)
     if not own or not earlier.slots:
         return None
@@ -45,4 +47,5 @@ def _begin(index: int, whole: StandInText, earlier: StandInText, added: re.Patte
     edge = whole.end_of(before)
     gap = whole.text[edge : own[0][0]]
     size = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(gap, earlier.glue[-1], strict=False)))
-    return edge + next((match.start() for match in added.finditer(gap) if match.start() < size < match.end()), size)
+    begin = edge + next((match.start() for match in added.finditer(gap) if match.start() < size < match.end()), size)
+    return max(begin, ended)
