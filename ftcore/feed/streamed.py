@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ftcore.batch.collate import collate
+from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.deal import deal
-from ftcore.data.cache import Sample
 from ftcore.data.prepared import ModelSource
 from ftcore.data.stream_source import StreamSource
 from ftcore.dist import HostGroup, Ranks, gather_objects
 from ftcore.feed.fed_update import LONGEST_SAMPLES, Counts, FedUpdate, Int64s
+from ftcore.feed.host_memory import on_host
 from ftcore.feed.layout import Layout
 from ftcore.feed.posted import Posted
 from ftcore.spec.sections import Spec
@@ -97,7 +97,7 @@ class StreamedFeeder:
             epoch_after=composed.epoch_after,
             sample_ids=ids,
             parts=[np.array([composed.mine[index].id for index in part], dtype=np.int64) for part in parts],
-            batches=[collate(_samples(composed, part), self._layout.layout) for part in parts],
+            batches=[self._collated(composed, part) for part in parts],
             weight_sum=float(composed.columns[:, 2].view(np.float64).sum()),
             counts=_counts(composed.columns),
             by_set={name: _counts(composed.columns[sets == index]) for index, name in enumerate(self._names)} if len(self._names) > 1 else {},
@@ -106,6 +106,9 @@ class StreamedFeeder:
             truncated=int((composed.columns[:, 4] >= TRUNCATED).sum()),
             longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
         )
+
+    def _collated(self, composed: Composed, part: Int64s) -> MicroBatch:
+        return on_host(collate([composed.mine[int(index)].sample for index in part], self._layout.layout), self._ranks.device)
 
     def _parts(self, update: int, composed: Composed) -> list[Int64s]:
         """This rank's samples, by number among its own, for each micro-step: as many micro-steps as the rank needs that needs most."""
@@ -122,10 +125,6 @@ class StreamedFeeder:
         layout = self._layout
         budget, share = layout.micro_batch_tokens, layout.attention_share
         return list(deal(lengths.astype(np.int32), world_size=1, micro_batch_tokens=budget, attention_share=share, layout=layout.layout).parts[0])
-
-
-def _samples(composed: Composed, part: Int64s) -> list[Sample]:
-    return [composed.mine[int(index)].sample for index in part]
 
 
 def _counts(columns: Int64s) -> Counts:

@@ -21,6 +21,7 @@ from ftcore.run import build_engine, restore
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
+from ftcore.stream.prepare import prepare_stream
 from ftcore.train.loop import Job, Trainer
 from launcher.ds_config import render_ds_config
 
@@ -53,6 +54,10 @@ def make_run(run: Path, spec: Spec, world_size: int) -> RunDir:
 
 
 def make_job(run_dir: RunDir, spec: Spec, source: ModelSource, samples: str) -> Job:
+    """The job of a spec on a sample set, or on the stream that the spec names."""
+    if spec.data.streaming:
+        stream = prepare_stream(spec.data, source, run_dir.path / "cache")
+        return Job(spec=spec, run_dir=run_dir, train=None, held_out={}, sequence=None, attention_share=ATTENTION_SHARE, base=source, stream=stream)
     train = SampleMix.open({"train": samples})
     sequence = UpdateSequence(train, batch=spec.batch, train=spec.train)
     return Job(spec=spec, run_dir=run_dir, train=train, held_out={}, sequence=sequence, attention_share=ATTENTION_SHARE, base=source)
