@@ -136,8 +136,12 @@ def _resolve(draft: Draft, hosts: tuple[Host, ...]) -> ResolvedSpec:
         cluster=replace(given.cluster, hosts=absolute(given.cluster.hosts) if given.cluster.hosts else "", slots=slots),
     )
     derived = {"model.dtype", "zero.coalesce_grad_reduction"} | (set() if given.cluster.hosts else {"cluster.slots"})
-    cache = os.environ.get("FTLAUNCH_CACHE") or "~/.cache/ftlaunch"
-    return ResolvedSpec(spec=spec, hosts=hosts, sources=_sources(spec, draft, derived), cache_dir=absolute(cache))
+    return ResolvedSpec(spec=spec, hosts=hosts, sources=_sources(spec, draft, derived), cache_dir=cache_folder())
+
+
+def cache_folder() -> str:
+    """The absolute folder for prepared data and converted models."""
+    return absolute(os.environ.get("FTLAUNCH_CACHE") or "~/.cache/ftlaunch")
 
 
 def absolute_files(data: DataSection) -> DataSection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,17 @@ from typing import Any
 from ftcore.data.build import prepare_set
 from ftcore.data.formats.record_kinds import Record
 from ftcore.data.formats.record_maker import RecordMaker
+from ftcore.data.lengths import note_lengths
 from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.data.reading.rows import Row, Source
+from ftcore.data.reading.splits import Purpose
 from ftcore.prepare import check_fits
 from ftcore.report.facts import TemplateFacts
 from ftcore.report.first_rows import find_source, first_rows, format_of
 from ftcore.report.scan import scan
 from ftcore.report.template_facts import template_facts
 from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import DataSection, DataSet
 
 STREAMED_ROWS = 5000
@@ -39,17 +42,18 @@ class Examined:
 class Examiner:
     """Looks at the sets of one spec."""
 
-    def __init__(self, data: DataSection, model: ModelSource, tokenizer: Any, cache_dir: Path, scratch: Path) -> None:
+    def __init__(self, resolved: ResolvedSpec, model: ModelSource, tokenizer: Any, scratch: Path) -> None:
         """`scratch`: a folder for what is not to be kept."""
-        self._data = data
+        self._spec = resolved.spec
+        self._data = resolved.spec.data
         self._model = model
         self._tokenizer = tokenizer
-        self._cache_dir = cache_dir
+        self._cache_dir = Path(resolved.cache_dir)
         self._scratch = scratch
 
     def examine(self, key: str, dataset: DataSet) -> Examined:
         """The set that the spec calls `key`. Raises SpecError when the tokenizer can't be used; what is wrong with the data is told in the result."""
-        purpose = "train" if key in self._data.keyed_training else "eval"
+        purpose: Purpose = "train" if key in self._data.keyed_training else "eval"
         try:
             source = find_source(key, dataset, purpose, self._cache_dir)
             first = first_rows(source)
@@ -63,7 +67,8 @@ class Examiner:
     def _prepare(self, key: str, dataset: DataSet, decided: DataSet, source: Source, *, streamed: bool) -> tuple[PreparedSet, tuple[Problem, ...]]:
         """The set as far as it can be prepared, and why training would refuse it."""
         if streamed:
-            return self._scan(key, decided, source, most=STREAMED_ROWS), ()
+            seen = self._scan(key, decided, source, most=STREAMED_ROWS)
+            return seen, tuple(stream_refusals(key, seen, self._data))
         refusals: tuple[Problem, ...] = ()
         lenient = replace(self._data, on_bad_row="drop", overlong="drop" if self._data.overlong == "error" else self._data.overlong)
         for data in (self._data, lenient) if lenient != self._data else (self._data,):
@@ -72,6 +77,8 @@ class Examiner:
             except DataError as error:
                 refusals = refusals or error.problems
                 continue
+            if data is self._data:
+                note_lengths(prepared, dataset, data, self._spec.model, self._cache_dir)
             try:
                 check_fits(key, prepared, self._model)
             except DataError as error:
@@ -85,6 +92,16 @@ class Examiner:
         except DataError:
             # Files that can't be read to their end: the refusals say so.
             return replace(NOTHING, format=decided.format, files=tuple(file.name for file in source.files))
+
+
+def stream_refusals(key: str, seen: PreparedSet, data: DataSection) -> Iterator[Problem]:
+    """Why a run would stop within the rows of a stream that were looked at."""
+    if data.on_bad_row == "error" and seen.bad_rows:
+        fix = "mend the rows, or set data.on_bad_row: drop"
+        yield Problem(what=f"{seen.bad_rows:,} of the first {seen.rows:,} rows are bad, and data.on_bad_row is error", where=key, fix=fix)
+    if data.overlong == "error" and (longer := seen.dropped.get("overlong")):
+        fix = "raise data.max_length, or set data.overlong to another rule"
+        yield Problem(what=f"{longer:,} of the first {seen.rows:,} rows are longer than data.max_length, and data.overlong is error", where=key, fix=fix)
 
 
 def records_of(rows: Sequence[Row], decided: DataSet, key: str) -> list[Record]:

@@ -9,13 +9,14 @@ from ftcore.data.formats.decide import decide_format
 from ftcore.data.reading.find import find_files
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import BadRow, Row, Source
+from ftcore.data.reading.splits import Purpose
 from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
 from ftcore.spec.sections import DataSet
 
 
-def find_source(key: str, dataset: DataSet, purpose: str, cache_dir: Path) -> Source:
+def find_source(key: str, dataset: DataSet, purpose: Purpose, cache_dir: Path) -> Source:
     """The files of the set that the spec calls `key`; `purpose`: train or eval. Raises DataError when there are none."""
     return find_files(dataset, key, purpose=purpose, cache_dir=cache_dir)
 

@@ -10,6 +10,9 @@ UNKNOWN = "\ufffd"
 """What a decoder writes for bytes that are no whole character."""
 LEADING_SPACE = "\u2581"
 """SentencePiece's mark of a space before a token; its decoders leave it out at the beginning of a text."""
+_PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + at): byte for at, byte in enumerate(byte for byte in range(256) if byte not in _PRINTED)}
+"""Letter of a byte-level vocabulary -> its byte: bytes that print stand for themselves, the others for letters from 256 on (GPT-2's encoder.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +43,12 @@ def segments_of(backend: Any, ids: Sequence[int], spans: Sequence[tuple[int, int
 
 
 def token_text(backend: Any, token: int) -> str:
-    """One token as text; where its bytes are only part of a character, as the vocabulary writes it."""
+    """One token as text; one that is only part of a character, as its bytes: <0xE6 0x97>."""
     piece = backend.id_to_token(token)
     text = str(backend.decode([token], skip_special_tokens=False))
     if piece is None:
         return text
     if UNKNOWN in text and UNKNOWN not in piece:
-        return str(piece)
+        found = [_BYTES.get(letter) for letter in piece]
+        return f"<{' '.join(f'0x{byte:02X}' for byte in found if byte is not None)}>" if None not in found else str(piece)
     return f" {text}" if piece.startswith(LEADING_SPACE) and not text.startswith(" ") else text

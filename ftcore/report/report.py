@@ -61,10 +61,10 @@ class Asked:
 
 def make_report(resolved: ResolvedSpec, request: DataRequest, scratch: Path) -> Report:
     """Everything about the data of a spec. Raises SpecError when its model or tokenizer can't be used; what is wrong with its data stands in the report."""
-    data, cache_dir = resolved.spec.data, Path(resolved.cache_dir)
-    model = resolve_model_source(resolved.spec.model, cache_dir)
+    data = resolved.spec.data
+    model = resolve_model_source(resolved.spec.model, Path(resolved.cache_dir))
     tokenizer = load_tokenizer(model.path, trust_remote_code=model.trust_remote_code, chat_template=data.chat_template)
-    asked = Asked(data, request, tokenizer, Examiner(data, model, tokenizer, cache_dir, scratch))
+    asked = Asked(data, request, tokenizer, Examiner(resolved, model, tokenizer, scratch))
     names = set_names(data)
     sets: dict[str, SetReport] = {}
     for key, dataset in data.all_sets.items():

@@ -82,8 +82,8 @@ def scan(dataset: DataSet, key: str, data: DataSection, source: Source, model: M
             tokens = iter(tokenise([record for _, record in read if not isinstance(record, DataError)]))
             for row, record in read:
                 result = record if isinstance(record, DataError) else next(tokens)
-                is_bad = isinstance(record, DataError) or isinstance(result, DataError)
-                found.add(row, result, None if is_bad else fit(result, data.overlong, data.max_length, is_text=isinstance(record, PlainText)))
+                is_text = isinstance(record, PlainText)
+                found.add(row, result, None if isinstance(result, DataError) else fit(result, data.overlong, data.max_length, is_text=is_text))
             emit("progress", stage="report", done=found.rows, total=most or 0, text=f"{key}: reading")
             if most is not None and found.rows >= most:
                 break

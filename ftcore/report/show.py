@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ftcore import stop_request
 from ftcore.data.formats.record_kinds import PlainText
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import Fitted, fit
-from ftcore.data.reading.rows import BadRow, Row
+from ftcore.data.reading.rows import BadRow, Row, Source
 from ftcore.data.spans import Tokens
 from ftcore.data.templates.tokenise import make_tokenise
 from ftcore.data.tokenizer import load_tokenizer
@@ -29,6 +30,8 @@ from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.spec.sections import DataSection
 
 SHOW_VERSION = 1
+MOST_RAW_BYTES = 20_000
+"""Of a line that can't be read; it may be a whole file without line ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,8 @@ class ShownRow:
     format_reason: str
     value: dict[str, Any] | None
     """The row as it stands in the file; None where it can't be read."""
+    raw: str = ""
+    """The line of the file, of a row that can't be read; what is no UTF-8 is written as \\xff."""
     template: TemplateFacts | None
     outcome: str
     """kept, dropped, truncated, split, or bad."""
@@ -91,7 +96,7 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
     about: dict[str, Any] = {"set": set_names(data)[key], "key": key, "row": row.number, "file": row.file, "line": row.line}
     about |= {"format": decided.format, "format_reason": reason}
     if isinstance(row, BadRow):
-        return _bad(row, DataError(row.problems), about, template=None)
+        return replace(_bad(row, DataError(row.problems), about, template=None), raw=raw_line(source, row))
     try:
         record = RecordMaker(decided, decided.format, key).record(row)
     except DataError as error:
@@ -110,6 +115,15 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
     backend = tokenizer.backend_tokenizer
     samples = [shown_sample(each, backend) for each in fitted.samples or (found,)]
     return ShownRow(**about, value=row.value, template=template, outcome=outcome, reason=reason, tokens=len(found.ids), samples=samples)
+
+
+def raw_line(source: Source, row: BadRow) -> str:
+    """The line on which a row that can't be read begins; empty where its file has no lines, or is compressed."""
+    file = next((each for each in source.files if each.name == row.file and not each.compression and each.path.is_file()), None)
+    if file is None or row.line is None:
+        return ""
+    with file.path.open("rb") as lines:
+        return next(islice(lines, row.line - 1, None), b"")[:MOST_RAW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
 
 
 def find_set(data: DataSection, name: str) -> str:

@@ -30,6 +30,16 @@ class DataRequest:
     """Number of the row, from 1 (show)."""
     set_name: str = ""
     """Name of the set (show); empty: the first one that is trained on."""
+    cache: str = ""
+    """Absolute folder of the cache (gc)."""
+    older_than_days: float | None = None
+    """What was not used for so long goes (gc)."""
+    everything: bool = False
+    """All of it goes (gc); neither of the two: it is only listed."""
+    keep: tuple[str, ...] = ()
+    """Absolute folders of runs whose data stay (gc)."""
+    dry_run: bool = False
+    """Nothing goes, but what would go is told (gc)."""
     version: int = REQUEST_VERSION
 
 

@@ -1,4 +1,4 @@
-"""`ftlaunch data report|show|prepare`: the rows that a spec trains on, looked at before any accelerator is taken."""
+"""`ftlaunch data report|show|prepare|gc`: the rows that a spec trains on, looked at before any accelerator is taken."""
 
 from __future__ import annotations
 
@@ -61,6 +61,16 @@ class PrepareCommand(click.Command):
         prepare(_resolution(ctx.params, done="prepared"), as_json=ctx.params["as_json"])
 
 
+class GcCommand(click.Command):
+    """Lists the cache, or frees room in it."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Raises the FtError of what is wrong."""
+        given = ctx.params
+        names = ("older_than", "everything", "keep", "dry_run", "as_json")
+        collect(**{name: given[name] for name in names})
+
+
 _ARGUMENTS = click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]...")
 _SPEC = click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC.")
 _JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
@@ -109,6 +119,18 @@ command = click.Group(
             short_help="Build the cache of prepared samples.",
             help="Read, render and tokenise every set into the cache that launch uses. launch does it by itself when it is missing." + _WITHOUT,
             params=[_ARGUMENTS, _JSON, _SPEC, set_option()],
+        ),
+        GcCommand(
+            "gc",
+            short_help="List or clear away prepared samples.",
+            help="List the prepared samples in the cache; with --older-than or --all, clear them away. What a run reads or a preparation makes stays.",
+            params=[
+                click.Option(["--older-than"], default="", metavar="TIME", help="Clear away what was not used for so long: 30d, 12h."),
+                click.Option(["--all", "everything"], is_flag=True, help="Clear away all that is not in use."),
+                click.Option(["--keep"], type=FOLDER, multiple=True, metavar="RUN", help="But not the data of this run. May be given again."),
+                click.Option(["--dry-run"], is_flag=True, help="Clear nothing away, and say what would go."),
+                _JSON,
+            ],
         ),
     ],
 )
@@ -165,6 +187,37 @@ def prepare(resolution: Resolution, *, as_json: bool) -> None:
 
     found = ask("prepare", resolution.resolved, DataRequest(origin=resolution.origin))
     _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_prepared(found))
+
+
+def collect(*, older_than: str, everything: bool, keep: tuple[Path, ...], dry_run: bool, as_json: bool) -> None:
+    """Lists or clears away prepared samples. Raises UsageError for options that don't go together, CheckpointError for a run to keep that is none."""
+    from ftcore.spec.data_report import DataRequest
+    from launcher.data_verbs.asking import ask
+    from launcher.data_verbs.cache_text import render_collected
+    from launcher.resolve import cache_folder
+
+    if older_than and everything:
+        raise click.UsageError("--older-than and --all are both given: --all takes every age")
+    lists_only = not older_than and not everything
+    if lists_only and (keep or dry_run):
+        raise click.UsageError("without --older-than or --all nothing is cleared away, so --keep and --dry-run have no effect")
+    kept = tuple(str(run.absolute()) for run in keep)
+    days = _days(older_than) if older_than else None
+    request = DataRequest(origin="", cache=cache_folder(), older_than_days=days, everything=everything, keep=kept, dry_run=dry_run)
+    found = ask("gc", None, request)
+    _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_collected(found, cache_folder(), lists_only=lists_only))
+
+
+def _days(text: str) -> float:
+    """A duration in days. Raises UsageError for one without a unit: it would be taken for days as well as for seconds."""
+    from ftcore.spec.quantities import QuantityError, parse_duration
+
+    if text.isdecimal():
+        raise click.UsageError(f"--older-than {text} has no unit: write {text}d or {text}h")
+    try:
+        return parse_duration(text) / 86_400
+    except QuantityError as error:
+        raise click.UsageError(f"--older-than: {error.reason}; {error.fix}") from error
 
 
 def _resolution(params: dict[str, Any], *, done: str) -> Resolution:

@@ -21,11 +21,13 @@ def histogram_lines(bins: Sequence[Mapping[str, Any]], max_length: int, width: i
     labels = [_label(each) for each in bins]
     label_width = max(map(len, labels))
     lines: list[str] = []
+    is_marked = False
     for each, label in zip(bins, labels, strict=True):
-        if each["start"] > max_length and not any(line.startswith("-") for line in lines):
+        if each["start"] > max_length and not is_marked:
             lines.append(_limit_line(max_length, label_width, width))
+            is_marked = True
         lines.append(f"{label:>{label_width}} {_bar(each['kept'], each['dropped'], most, width)} {_counts(each)}".rstrip())
-    return lines
+    return lines if is_marked else [*lines, _limit_line(max_length, label_width, width)]
 
 
 def _label(each: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ def render_row(shown: Mapping[str, Any], paint: Paint) -> str:
     lines += [_outcome(shown, paint)]
     for problem in shown["problems"]:
         lines += [paint.wrong(f"  {problem['what']}")] + ([paint.plain(f"    fix: {problem['fix']}")] if problem["fix"] else [])
+    if shown["raw"]:
+        lines += ["", paint.title("the line in the file"), paint.plain(shown["raw"])]
     if shown["value"] is not None:
         lines += ["", paint.title("as it stands in the file"), paint.plain(json.dumps(shown["value"], indent=1, ensure_ascii=False))]
     count = len(shown["samples"])
