@@ -106,7 +106,7 @@ def _all_in(row: Mapping[str, Any], names: Mapping[str, str]) -> bool:
 
 
 def _more_than_a_pair(row: Mapping[str, Any], names: Mapping[str, str]) -> bool:
-    return any(row.get(own) for others in _BESIDE.values() for own in others if own not in names.values())
+    return any(own in row for others in _BESIDE.values() for own in others if own not in names.values())
 
 
 def _beside(rows: Sequence[Mapping[str, Any]], name: str) -> str:

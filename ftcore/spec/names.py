@@ -27,7 +27,7 @@ SECTIONS: dict[str, type] = {
 }
 
 COLUMNS = {
-    "messages": ("messages", "tools"),
+    "messages": ("messages", "system", "tools"),
     "sharegpt": ("conversations", "system", "tools"),
     "alpaca": ("instruction", "input", "output", "system", "history", "weight", "tools"),
     "prompt_completion": ("prompt", "completion", "weight", "tools"),

@@ -40,7 +40,7 @@ def rows(*values: dict[str, Any]) -> list[Row]:
         ({"instruction": "a", "response": "c", "context": ""}, "alpaca", {"output": "response", "input": "context"}),
         ({"question": "a", "answer": "b"}, "prompt_completion", {"prompt": "question", "completion": "answer"}),
         ({"input": "a", "output": "b"}, "prompt_completion", {"prompt": "input", "completion": "output"}),
-        ({"query": "a", "response": "b", "context": ""}, "prompt_completion", {"prompt": "query", "completion": "response"}),
+        ({"query": "a", "response": "b", "contexts": ""}, "prompt_completion", {"prompt": "query", "completion": "response"}),
         ({"text": "a", "url": "b"}, "text", {}),
     ],
 )
@@ -73,6 +73,7 @@ def test_what_a_row_is(row: dict[str, Any], form: str, columns: dict[str, str]) 
             "system_prompt (text)",
             "format: alpaca, columns: {instruction: question, system: system_prompt, output: response}",
         ),
+        ({"prompt": "x", "response": "y", "history": []}, "history (a list)", "format: alpaca, columns: {instruction: prompt, output: response}"),
         ({"text": 3}, "text (a number)", "docs/data-formats.md"),
     ],
 )

@@ -177,7 +177,9 @@ def test_both_ways_are_one_record(both: tuple[list[Turn], list[Turn]], system: s
     shared = talk(*turns, system=system)
     first = [{"role": "system", "content": system}] if system else []
     (plain,) = records({"messages": [*first, *messages]})
+    (beside,) = records({"messages": messages, "system": system})
     assert (shared.messages, shared.weights, shared.roles) == (plain.messages, plain.weights, plain.roles)
+    assert (beside.messages, beside.weights) == (plain.messages, plain.weights)
     assert both == before, "rows are left as they were"
     # What came out is a conversation that reads back as itself.
     (again,) = records({"messages": json.loads(json.dumps(shared.messages))})

@@ -65,6 +65,8 @@ def _message(turn: Any, name: str, roles: RoleMap, keys: Keys) -> tuple[dict[str
     if speaker is None:
         raise DataError(f"{name} has no {' or '.join(keys.speakers)}, only {', '.join(turn) or 'nothing'}", fix=keys.other)
     role = roles.role(turn[speaker], name)
+    if words is not None and len(turn) == 2 and role != "function_call":
+        return {"role": role, "content": _content(turn[words], f"{name}.{words}")}, False
     rest = {key: value for key, value in turn.items() if key not in (speaker, words, "content", "tool_calls", "function_call") and value is not None}
     if rest:
         check_nested(rest, name)

@@ -50,8 +50,8 @@ class RecordMaker:
     def record(self, row: Row) -> Record:
         """What a row becomes. Raises DataError, without the row's place, with every mistake of the row."""
         makers: dict[str, Callable[[Row], Record]] = {
-            "messages": self._messages,
-            "sharegpt": self._sharegpt,
+            "messages": self._talk,
+            "sharegpt": self._talk,
             "alpaca": self._alpaca,
             "prompt_completion": self._pair,
             "text": self._text,
@@ -59,17 +59,11 @@ class RecordMaker:
         }
         return makers[self._form](row)
 
-    def _messages(self, row: Row) -> Conversation:
-        (value,) = self._fields.required(row.value).values()
+    def _talk(self, row: Row) -> Conversation:
+        ((field, value),) = self._fields.required(row.value).items()
+        keys = MESSAGE_KEYS if self._form == "messages" else SHAREGPT_KEYS
         with Mistakes() as mistakes:
-            messages, weights = mistakes.of(lambda: read_messages(value, self._fields.own("messages"), self._roles, MESSAGE_KEYS), NO_TALK)
-            tools = mistakes.of(lambda: self._tools(row), None)
-        return _conversation(row, messages, weights, tools)
-
-    def _sharegpt(self, row: Row) -> Conversation:
-        (value,) = self._fields.required(row.value).values()
-        with Mistakes() as mistakes:
-            messages, weights = mistakes.of(lambda: read_messages(value, self._fields.own("conversations"), self._roles, SHAREGPT_KEYS), NO_TALK)
+            messages, weights = mistakes.of(lambda: read_messages(value, self._fields.own(field), self._roles, keys), NO_TALK)
             tools = mistakes.of(lambda: self._tools(row), None)
             system = mistakes.of(lambda: optional_text(self._fields.optional(row.value, "system"), self._fields.own("system")), "")
         if system and messages[0] != {"role": "system", "content": system}:
