@@ -138,6 +138,7 @@ def update_line(event: Event, left_s: float | None) -> str:
         f"loss {number(event.get('loss'), '.4f')}",
         f"lr {number(event.get('learning_rate'), '.2e')}",
         f"ETA {duration(left_s)}",
+        f"{number(event.get('tokens_per_s'), ',.0f')} tokens/s",
         f"{number(event.get('supervised_tokens_per_s'), ',.0f')} supervised tokens/s",
     ]
     return "  ".join(parts)

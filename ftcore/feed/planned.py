@@ -6,10 +6,12 @@ import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ftcore.batch.collate import MicroBatch, collate
-from ftcore.batch.deal import deal
-from ftcore.batch.window import UpdateSequence, UpdateWindow
+from ftcore.batch.deal import Deal, deal
+from ftcore.batch.padded import padded_tokens
+from ftcore.batch.window import UpdateSequence
 from ftcore.data.mix import SampleMix, counts_by_set
 from ftcore.dist import Ranks
 from ftcore.feed.ahead import Ahead
@@ -50,8 +52,9 @@ class PlannedFeeder:
 
     def _make(self, update: int) -> FedUpdate:
         window = self._sequence.window(update)
-        parts = self._parts(window)
         ids = window.sample_ids
+        dealt = self._deal(ids)
+        parts = self._parts(update, [ids[part] for part in dealt.parts[self._ranks.rank]])
         lengths = self._samples.lengths[ids]
         after = update + 1
         return FedUpdate(
@@ -64,6 +67,7 @@ class PlannedFeeder:
             batches=[self._collated(part) for part in parts],
             weight_sum=float(self._samples.weight_sums[ids].sum()),
             counts=Counts(samples=len(ids), tokens=int(lengths.sum(dtype=np.int64)), supervised_tokens=int(self._samples.supervised[ids].sum(dtype=np.int64))),
+            computed_tokens=sum(self._computed(lengths[part]) for parts_of_rank in dealt.parts for part in parts_of_rank),
             by_set=self._by_set(ids),
             longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
         )
@@ -78,16 +82,21 @@ class PlannedFeeder:
         counted = counts_by_set(self._samples, ids)
         return {name: Counts(samples=samples, tokens=tokens, supervised_tokens=supervised) for name, (samples, tokens, supervised) in counted.items()}
 
-    def _parts(self, window: UpdateWindow) -> list[Int64s]:
-        """This rank's samples of the update by micro-step."""
-        dealt = deal(
-            self._samples.lengths[window.sample_ids],
+    def _computed(self, lengths: npt.NDArray[np.int32]) -> int:
+        """Positions of a micro-step: a filler row has one."""
+        return max(1, padded_tokens(lengths) if self._layout.layout == "padded" else int(lengths.sum(dtype=np.int64)))
+
+    def _deal(self, ids: Int64s) -> Deal:
+        return deal(
+            self._samples.lengths[ids],
             world_size=self._ranks.world_size,
             micro_batch_tokens=self._layout.micro_batch_tokens,
             attention_share=self._layout.attention_share,
             layout=self._layout.layout,
         )
-        parts = [window.sample_ids[part] for part in dealt.parts[self._ranks.rank]]
+
+    def _parts(self, update: int, parts: list[Int64s]) -> list[Int64s]:
+        """This rank's samples by micro-step, in the order in which they are computed."""
         if self._reorder_seed is None:
             return parts
-        return [np.random.default_rng((self._reorder_seed, window.update, step)).permutation(part) for step, part in enumerate(parts)]
+        return [np.random.default_rng((self._reorder_seed, update, step)).permutation(part) for step, part in enumerate(parts)]

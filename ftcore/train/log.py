@@ -39,6 +39,7 @@ class UpdateLog:
             "grad_norm": norm,
             "learning_rate": update.learning_rate,
             **asdict(fed.counts),
+            **({} if fed.computed_tokens is None else {"computed_tokens": fed.computed_tokens}),
             "tokens_per_s": fed.counts.tokens / wall,
             "supervised_tokens_per_s": fed.counts.supervised_tokens / wall,
             **{f"seconds_{phase}": value for phase, value in (asdict(result.seconds) if result else {}).items()},
@@ -61,7 +62,8 @@ class UpdateLog:
 
     def write_rank(self, fed: FedUpdate, result: UpdateResult | None, extra: dict[str, Any], *, with_samples: bool) -> None:
         """This rank's own line, with `extra` and, if asked for, the ids of its samples by micro-step."""
-        mine = {"update": fed.update + 1, "tokens": sum(batch.tokens for batch in fed.batches), "micro_steps": len(fed.batches)}
+        held = sum(sum(batch.segment_lengths) for batch, part in zip(fed.batches, fed.parts, strict=True) if len(part))
+        mine = {"update": fed.update + 1, "tokens": held, "computed_tokens": sum(batch.tokens for batch in fed.batches), "micro_steps": len(fed.batches)}
         mine |= {"peak_memory_bytes": peak_memory_bytes(), **extra, **(asdict(result.seconds) if result else {})}
         if with_samples:
             mine["samples"] = [part.tolist() for part in fed.parts]

@@ -104,7 +104,7 @@ def read_measured(run_dir: RunDir, ranks: int) -> Measured:
     seconds = sum(line["seconds"] for line in timed)
     by_rank = [_lines(run_dir.rank_metrics(rank)) for rank in range(ranks)]
     peaks = tuple(max((int(line["peak_memory_bytes"]) for line in lines), default=0) for lines in by_rank)
-    rows = [line["tokens"] // max(1, line["micro_steps"]) for lines in by_rank for line in lines]
+    rows = [line.get("computed_tokens", line["tokens"]) // max(1, line["micro_steps"]) for lines in by_rank for line in lines]
     return Measured(
         updates=len(updates),
         update_s=median(line["seconds"] for line in timed),

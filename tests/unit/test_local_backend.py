@@ -55,7 +55,7 @@ def whole_checkpoint(update: int) -> dict[str, str]:
 
 def test_a_run_that_succeeds(tmp_path: Path) -> None:
     write_script(tmp_path, EMIT + "emit('progress', stage='prepare', done=0, total=3, text='reading'); print('noise')", "prepare.py")
-    updates = "[emit('update', update=k, total_updates=2, epoch=k / 2, loss=3.0 - k, learning_rate=1e-4, supervised_tokens_per_s=1234.5) for k in (1, 2)]"
+    updates = "[emit('update', update=k, total_updates=2, epoch=k / 2, loss=3.0 - k, learning_rate=1e-4, tokens_per_s=5678.5, supervised_tokens_per_s=1234.5) for k in (1, 2)]"
     evaluations = "emit('evaluation', update=0, loss=4.0, tokens=9); emit('evaluation', update=2, loss=1.5, tokens=9)"
     checkpoint = tmp_path / "run/checkpoints/update_00000002"
     saved = f"[write_atomic(Path({str(checkpoint)!r}) / name, text) for name, text in {whole_checkpoint(2)!r}.items()]"
@@ -73,8 +73,8 @@ def test_a_run_that_succeeds(tmp_path: Path) -> None:
     assert shown.splitlines() == [
         "prepare 0/3: reading",
         f"starting 2 ranks; their logs are in {tmp_path}/run/logs/attempt_1",
-        "update 1/2  epoch 0.50  loss 2.0000  lr 1.00e-04  ETA -  1,234 supervised tokens/s",
-        "update 2/2  epoch 1.00  loss 1.0000  lr 1.00e-04  ETA 0:00:00  1,234 supervised tokens/s",
+        "update 1/2  epoch 0.50  loss 2.0000  lr 1.00e-04  ETA -  5,678 tokens/s  1,234 supervised tokens/s",
+        "update 2/2  epoch 1.00  loss 1.0000  lr 1.00e-04  ETA 0:00:00  5,678 tokens/s  1,234 supervised tokens/s",
         "evaluation after update 0: loss 4.0000 per supervised token",
         "evaluation after update 2: loss 1.5000 per supervised token",
         "a note",

@@ -1,0 +1,92 @@
+"""Work done ahead in a thread: its order, its errors and its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ftcore.feed.ahead import Ahead
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+def wait_until(made: list[int], count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(made) < count and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def test_items_are_made_ahead_and_no_further() -> None:
+    made: list[int] = []
+    ahead = Ahead(lambda index: made.append(index) or index * index, depth=2, until=10)
+    assert made == [] and threading.active_count() == 1, "nothing begins before something is asked for"
+    assert ahead.get(3) == 9
+    wait_until(made, 3)
+    time.sleep(0.02)
+    assert made == [3, 4, 5]
+    assert [ahead.get(index) for index in (4, 5, 6, 7, 8, 9)] == [16, 25, 36, 49, 64, 81]
+    wait_until(made, 7)
+    assert made == [3, 4, 5, 6, 7, 8, 9], "none is made twice, and none after the last"
+    ahead.close()
+    ahead.close()
+
+
+def test_any_other_item_is_a_jump() -> None:
+    ahead = Ahead(lambda index: index, depth=3, until=100)
+    assert [ahead.get(index) for index in (0, 1, 50, 51, 7, 7, 99)] == [0, 1, 50, 51, 7, 7, 99]
+    assert ahead.get(100) == 100, "beyond the end it is made when it is asked for"
+    ahead.close()
+
+
+def test_nothing_is_made_ahead_with_no_depth() -> None:
+    made: list[int] = []
+    ahead = Ahead(lambda index: made.append(index) or threading.get_ident(), depth=0, until=10)
+    assert ahead.get(0) == threading.get_ident() and made == [0]
+    ahead.close()
+
+
+def test_an_error_comes_when_its_item_is_asked_for_and_the_item_can_be_tried_again() -> None:
+    broken = {2}
+
+    def make(index: int) -> int:
+        if index in broken:
+            raise ValueError(f"item {index}")
+        return index
+
+    ahead = Ahead(make, depth=3, until=10)
+    assert [ahead.get(0), ahead.get(1)] == [0, 1]
+    with pytest.raises(ValueError, match="item 2") as caught:
+        ahead.get(2)
+    assert any(entry.name == "make" for entry in caught.traceback), "the place of the error is not lost"
+    with pytest.raises(ValueError, match="item 2"):
+        ahead.get(2)
+    broken.clear()
+    assert [ahead.get(2), ahead.get(3)] == [2, 3]
+    ahead.close()
+
+
+def test_closing_waits_for_the_item_that_is_being_made_and_throws_it_away() -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def make(index: int) -> int:
+        if index == 1:
+            began.set()
+            assert goes_on.wait(10)
+        return index
+
+    ahead = Ahead(make, depth=1, until=10)
+    assert ahead.get(0) == 0 and began.wait(10)
+    threading.Timer(0.02, goes_on.set).start()
+    ahead.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "feed"] == []
+    assert ahead.get(1) == 1, "it may begin again"
+    ahead.close()
+    time.sleep(0.03)
