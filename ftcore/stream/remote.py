@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from ftcore.data.reading.folders import check_one_kind
 from ftcore.data.reading.hub_files import hub_names
@@ -20,13 +21,12 @@ def hub_files(dataset: TrainingSet, where: str, cache_dir: Path) -> tuple[Source
 
     Raises DataError when there is no such data set, revision, configuration or split, it is not public, or the hub can't be reached.
     """
-    from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
     names, commit = hub_names(dataset, where, purpose="train", cache_dir=cache_dir)
     wanted = Wanted(kind="data set", name=dataset.path, revision=commit, where=where, revision_where=f"{where}.revision", error=DataError)
     with fetching(wanted):
-        found = HfApi().get_paths_info(dataset.path, list(names), revision=commit, repo_type="dataset")
+        found = _paths_info(dataset.path, names, commit)
     infos = {info.path: info for info in found if isinstance(info, RepoFile)}
     missing = [name for name in names if name not in infos]
     if missing:
@@ -40,6 +40,18 @@ def hub_files(dataset: TrainingSet, where: str, cache_dir: Path) -> tuple[Source
         blobs.append(info.lfs.sha256 if info.lfs is not None else info.blob_id)
     check_one_kind(files, dataset.path, where)
     return Source(files=tuple(files), revision=commit), blobs
+
+
+def _paths_info(repository: str, names: list[str], commit: str) -> list[Any]:
+    """What the hub says of these files. Raises OSError, or what the hub's library raises for a refusal."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        return list(HfApi().get_paths_info(repository, names, revision=commit, repo_type="dataset"))
+    except errors.HfHubHTTPError:
+        raise
+    except Exception as error:  # without an answer it is what the library's HTTP client raises, and that is another one in each of its versions
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def remote_digest(source: Source, blobs: list[str]) -> str:
