@@ -29,7 +29,10 @@ _PAIRS = (("question", "answer"), ("question", "response"), ("query", "response"
 _MORE_PAIRS = (("prompt", "output"), ("input", "output"))
 _BESIDE = {"input": ("input", "context"), "system": ("system", "system_prompt"), "history": ("history",)}
 """Field of alpaca that a row may have -> names for it. Beside a pair of other names they are more than a pair holds."""
-_LISTED = 'rows {"messages": [{"role": ..., "content": ...}]}, {"prompt": ..., "completion": ...}, or another format of docs/data-formats.md'
+_GENERAL = (
+    'name the format and its columns, or write rows like {"messages": [{"role": ..., "content": ...}]} or {"prompt": ..., "completion": ...}; '
+    "docs/data-formats.md has every format"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +54,14 @@ def detect_format(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] 
 
     A row is of the first format in this order whose fields it has: tokenized, messages, sharegpt, prompt_completion under these names, alpaca, pairs of
     other names (question and answer, ...; not when a context, a system text or a history stands beside them), text.
+    When none is, whatever has messages or conversations is.
     """
     first, given = rows[:LOOKED_AT], dict(columns or {})
     looks = [look for row in first if (look := looks_like(row, given)) is not None]
+    # Whatever stands in these fields: what is wrong with it is told row by row.
+    looks = looks or [
+        (form, ()) for row in first for form in ("messages", "sharegpt") if given.keys() <= set(COLUMNS[form]) and _all_in(row, _named(form, given))
+    ]
     if not looks:
         return _unknown(first, given)
     (form, named), count = Counter(looks).most_common(1)[0]
@@ -170,9 +178,9 @@ def _advice(row: Mapping[str, Any]) -> str:
         return f"write format: alpaca, columns: {{instruction: {asked}{beside}, output: {answer}}}"
     if len(texts) == 1 and len(row) == 1:
         return f"write format: text, columns: {{text: {texts[0]}}}"
-    if len(texts) == 2:
+    if len(texts) == len(row) == 2:
         return f"write format: prompt_completion, columns: {{prompt: {texts[0]}, completion: {texts[1]}}} (or the other way round)"
-    return f"name the format and its columns (docs/data-formats.md), or write {_LISTED}"
+    return _GENERAL
 
 
 def _kind(value: Any) -> str:

@@ -42,6 +42,10 @@ def rows(*values: dict[str, Any]) -> list[Row]:
         ({"input": "a", "output": "b"}, "prompt_completion", {"prompt": "input", "completion": "output"}),
         ({"query": "a", "response": "b", "contexts": ""}, "prompt_completion", {"prompt": "query", "completion": "response"}),
         ({"text": "a", "url": "b"}, "text", {}),
+        ({"messages": None, "text": "a"}, "text", {}),
+        ({"messages": None}, "messages", {}),
+        ({"messages": [{"role": "user"}]}, "messages", {}),
+        ({"conversations": [{"input": "a", "output": "b"}]}, "sharegpt", {}),
     ],
 )
 def test_what_a_row_is(row: dict[str, Any], form: str, columns: dict[str, str]) -> None:
@@ -74,6 +78,7 @@ def test_what_a_row_is(row: dict[str, Any], form: str, columns: dict[str, str]) 
             "format: alpaca, columns: {instruction: question, system: system_prompt, output: response}",
         ),
         ({"prompt": "x", "response": "y", "history": []}, "history (a list)", "format: alpaca, columns: {instruction: prompt, output: response}"),
+        ({"document": "x", "id": "y", "summary": "z"}, "summary (text)", "docs/data-formats.md"),
         ({"text": 3}, "text (a number)", "docs/data-formats.md"),
     ],
 )
