@@ -76,7 +76,9 @@ class Aligner:
         self._name = str(tokenizer.name_or_path)
         self._bos_id: int | None = tokenizer.bos_token_id if backend is None else None
         self._leading = added_in_front(self._backend)
-        swallowing = [re.escape(token.content) for token in self._backend.get_added_tokens_decoder().values() if token.rstrip]
+        added = self._backend.get_added_tokens_decoder().values()
+        self._marked = re.compile(f"({'|'.join(re.escape(token.content) for token in added) or '(?!)'}) ?")
+        swallowing = [re.escape(token.content) for token in added if token.rstrip]
         self._swallowed = re.compile(f"({'|'.join(swallowing)})\\s+" if swallowing else "(?!)()")
         # Byte-level tokens decode to the same text wherever they stand; others may lose a space at the beginning.
         self._decodes_locally = isinstance(self._backend.decoder, decoders.ByteLevel)
@@ -120,8 +122,11 @@ class Aligner:
         decoded = self._backend.decode_batch([ids[number][max(0, first - lead) : last] for number, (first, last), _ in checked], skip_special_tokens=False)
         before = self._backend.decode_batch([ids[number][max(0, first - lead) : first] for number, (first, _), _ in checked], skip_special_tokens=False)
         for (number, (first, last), (start, end)), whole, front in zip(checked, decoded, before, strict=True):
-            text = batch[number].text[start:end]
-            if not self._same(whole[len(front) :], text) and not self._same(self._decoded(ids[number], first, last), text):
+            text, found = batch[number].text[start:end], whole[len(front) :]
+            # A tokenizer may put a space before the first character of a text.
+            if self._same(found, text) or (start == 0 and self._same(found, " " + text)):
+                continue
+            if not self._same(self._decoded(ids[number], first, last), text):
                 results[number] = DataError(
                     f"the tokenizer {self._name} can't write an answer: its tokens decode to {self._decoded(ids[number], first, last)[:80]!r}",
                     fix="take the characters that the tokenizer doesn't know out of the row",
@@ -156,7 +161,8 @@ class Aligner:
                 f"the text begins with two beginning-of-text tokens (id {self._bos_id})",
                 fix="the chat template or the prompt writes the token twice: remove one",
             )
-        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights, turns=turns)
+        front = len(self._leading) if ids[: len(self._leading)] == self._leading else 0
+        return Tokens(ids=np.array(ids, dtype=np.int32), spans=tuple(spans), weights=row.weights, turns=turns, front=front)
 
     def _turns(self, row: Rendered, parts: Sequence[Part]) -> tuple[int, ...]:
         """The tokens at which turns begin; empty when one of them begins inside a token."""
@@ -246,5 +252,8 @@ class Aligner:
         kept = self._swallowed.sub(r"\1", text)
         if decoded == kept or (normalizer is not None and normalizer.normalize_str(decoded) == normalizer.normalize_str(kept)):
             return True
-        # To these tokenizers a space and the character they mark it with are one.
-        return not self._decodes_locally and decoded.replace(SPACE_MARK, " ") == kept.replace(SPACE_MARK, " ")
+        return not self._decodes_locally and self._without_marks(decoded) == self._without_marks(kept)
+
+    def _without_marks(self, text: str) -> str:
+        """To these tokenizers a space and the character they mark it with are one, and they may put one after a control token."""
+        return self._marked.sub(r"\1", text.replace(SPACE_MARK, " "))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftcore.data.chat import MARKERS
 from ftcore.data.formats.record_kinds import Conversation, PlainText, Record, TextPair
+from ftcore.data.templates.rendering import MARKERS
 from ftcore.report.facts import TemplateFacts
 
 MARKED = "masks by its {% generation %} markers"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ftcore.data.chat import ChatRenderer, Rendered
 from ftcore.data.formats.record_kinds import Conversation
-from ftcore.data.records import Row
+from ftcore.data.reading.rows import Row
+from ftcore.data.templates.rendered import Rendered
+from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.spec.errors import DataError
 from tests.unit.made_tokenizers import CHATML, GEMMA, IM, MARKED, MISTRAL, TOOLS, byte_level, wrap
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from ftcore.data.chat import ChatRenderer
 from ftcore.data.formats.record_kinds import Conversation, TextPair
 from ftcore.data.formats.record_maker import to_records
-from ftcore.data.records import Row, load_bytes, parse_rows
+from ftcore.data.reading.find import find_files
+from ftcore.data.reading.reader import read_chunks
+from ftcore.data.reading.rows import Row
 from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.spec.sections import DataSet
-from tests.unit.base_models import SMOLLM2, TINY_LLAMA, loaded, shared_data
+from tests.unit.base_models import SMOLLM2, TINY_LLAMA, loaded, shared_data, user_cache
 from tests.unit.made_tokenizers import FAMILIES, IM, TOOLS, byte_level, wrap
 
 END = "<|im_end|>"
@@ -46,7 +48,8 @@ def test_gsm8k_as_prompt_and_completion(model: str, name: str) -> None:
     path = str(shared_data(name))
     tokenise, backend = loaded(model)
     dataset = DataSet(path=path, format="prompt_completion", columns={"prompt": "question", "completion": "answer"})
-    records = to_records(parse_rows(load_bytes(path), path), dataset, "data.train")
+    rows = [row for chunk in read_chunks(find_files(dataset, "data.train", purpose="train", cache_dir=user_cache())) for row in chunk.rows()]
+    records = to_records([row for row in rows if isinstance(row, Row)], dataset, "data.train")
     results = tokenise(records)
     assert len(records) == {"gsm8k_train.jsonl": 7473, "gsm8k_test.jsonl": 1319}[name]
     assert all(isinstance(record, TextPair) for record in records)

@@ -37,7 +37,9 @@ def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_i
             raise DataError("the row has tools, and the chat template ignores them", fix="use a model whose template takes tools, or take them out of the row")
         piece = spot_of(whole, mark)[0]
         compared = turns[0] if turns and turns[0][0] == piece and turns[0] > spot_of(whole, mark) else (piece, len(whole.glue[piece]))
-    return Layout(glue=whole.glue, slots=whole.slots, answers=answers, turns=turns, compared=compared)
+    shown = {slot.key[0] for slot in whole.slots}
+    left_out = tuple(sorted({key[0] for key in shape.kinds if key[0] >= 0 and key[0] not in found} - shown))
+    return Layout(glue=whole.glue, slots=whole.slots, answers=answers, turns=turns, compared=compared, left_out=left_out)
 
 
 class Analysis:

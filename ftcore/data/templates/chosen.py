@@ -15,9 +15,12 @@ ANSWER = {"role": "assistant", "content": "answer"}
 def choose_template(tokenizer: Any, choice: str) -> None:
     """Gives the tokenizer the template that `data.chat_template` names; "" leaves it its own.
 
-    Raises SpecError when there is no such template, or a named one whose turn end is no single token of the tokenizer.
+    Raises SpecError when there is no such template, it can't be read, or a named one whose turn end is no single token of the tokenizer.
     """
     set_template(tokenizer, template_text(choice))
+    wrong = ChatTemplate(tokenizer).syntax_error() if choice else ""
+    if wrong:
+        raise SpecError(f"the chat template {choice} can't be read: {wrong}", where=WHERE, fix="mend the template")
     if is_named(choice) and turn_end_id(tokenizer) is None:
         raise SpecError(
             f"the template {choice} ends a turn with {_turn_end(tokenizer)!r}, which is no single token of the tokenizer {tokenizer.name_or_path}",

@@ -35,6 +35,8 @@ class Layout:
     """Where each turn begins, the first one's after the head; empty when that can't be told."""
     compared: Spot = (0, 0)
     """From here on a row's text must be the layout's; before it stand tools, which differ from row to row."""
+    left_out: tuple[int, ...] = ()
+    """Messages of others than the assistant that have a text, and whose text the template does not write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,8 @@ class ChatRenderer:
         placed = self._place(conversation.messages, tools, shape, text, counting, whole=bool(spelt)) if needs_place else None
         if spelt and placed is None:
             raise self._control.refused(spelt)
+        if needs_place:
+            _check_all_written(conversation, text, placed)
         weighted = self._weighted(conversation, text, placed, counting)
         if self._loss_on == "all":
             weighted = everything(len(text), weighted)
@@ -161,3 +163,18 @@ def _spans(placed: Placed, index: int) -> list[CharSpan]:
 def _is_compared(layout: Layout, index: int) -> bool:
     spots = layout.answers[index]
     return isinstance(spots, DataError) or all(start > layout.compared for start, _ in spots)
+
+
+def _check_all_written(conversation: Conversation, text: str, placed: Placed | None) -> None:
+    """An answer is learned with all that came before it: raises DataError when the template leaves out what somebody said."""
+    if placed is not None:
+        left_out = placed.layout.left_out
+    else:
+        said = {index: str(message["content"] or "").strip() for index, message in enumerate(conversation.messages) if message["role"] != "assistant"}
+        left_out = tuple(index for index, words in said.items() if words not in text and json.dumps(words, ensure_ascii=False)[1:-1] not in text)
+    if left_out:
+        role = conversation.messages[left_out[0]]["role"]
+        raise DataError(
+            f"the chat template leaves out message {left_out[0] + 1}, the {role}'s (roles: {conversation.roles})",
+            fix=f"use a template that writes the {role}'s messages, or take them out of the row",
+        )

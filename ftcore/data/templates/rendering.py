@@ -11,6 +11,9 @@ from ftcore.spec.errors import DataError
 MARKERS = re.compile(r"\{%-?\s*generation\s*-?%\}")
 MARKED_FIX = "use a template that marks the answers with {% generation %}, or convert the row"
 
+RENAMED_KEYS = ("reasoning_content", "thinking", "reasoning")
+"""Keys of messages that transformers also gives a template under other names."""
+
 CharSpan = tuple[int, int]
 Message = dict[str, Any]
 Tools = list[dict[str, Any]] | None
@@ -30,8 +33,13 @@ class ChatTemplate:
         from transformers.utils import chat_template_utils
 
         self._render: Any = chat_template_utils.render_jinja_template
+        # What `render` compiles, without its conversion of every value: rows are plain JSON already.
+        self._compile: Any = getattr(chat_template_utils, "_compile_jinja_template", None)
         self._special = dict(tokenizer.special_tokens_map)
-        self._sources = {tools: str(tokenizer.get_chat_template(tools=[{}] if tools else None)) for tools in (False, True)}
+        try:
+            self._sources = {tools: str(tokenizer.get_chat_template(tools=[{}] if tools else None)) for tools in (False, True)}
+        except ValueError as error:
+            raise DataError(str(error), where="model.model_name_or_path", fix="set data.chat_template") from error
         added = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
         self.added = re.compile("|".join(re.escape(token) for token in added) or r"(?!)")
         """Matches every token that was added to the vocabulary: control tokens are among them."""
@@ -44,9 +52,23 @@ class ChatTemplate:
         """Whether the template marks what the assistant writes with {% generation %}."""
         return MARKERS.search(self.source(tools)) is not None
 
+    def syntax_error(self) -> str:
+        """What is wrong with the template's own text; empty when it can be read."""
+        from jinja2 import TemplateSyntaxError
+
+        for source in self._sources.values():
+            try:
+                self._render([], chat_template=source)
+            except TemplateSyntaxError as error:
+                return f"line {error.lineno}: {error.message}"
+        return ""
+
     def text(self, messages: Sequence[Message], tools: Tools, *, prompt: bool = False) -> str:
         """The messages as text; with `prompt` up to where an answer begins. Raises DataError when the template refuses them."""
         try:
+            if self._compile is not None and not any(key in message for message in messages for key in RENAMED_KEYS):
+                given = {"messages": _given(messages), "tools": tools, "documents": None, "add_generation_prompt": prompt}
+                return str(self._compile(self.source(tools)).render(**given, **self._special))
             texts, _ = self._render([_given(messages)], tools=tools, chat_template=self.source(tools), add_generation_prompt=prompt, **self._special)
         except Exception as error:  # a template is somebody's program: whatever it raises is about this row
             raise refused(messages, error) from error
