@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from ftcore import dist
 from ftcore.agreement import Agreement
 from ftcore.answers import TOKENS_FOR_TRAINED_ONE, Limits, deal_prompts, generate_batch, ready_to_generate
-from ftcore.batch.plan import attention_share_of
+from ftcore.batch.cost import attention_share_of
 from ftcore.data.cache import SampleSet
 from ftcore.engine_inference import InferenceEngine, join_process_group
 from ftcore.evaluated import load_evaluated

@@ -29,7 +29,8 @@ def main(run_dir: RunDir) -> None:
 
     Raises SpecError for a schedule that is longer than the run, else FtError as its parts do.
     """
-    from ftcore.batch.plan import Plan, make_plan
+    from ftcore.batch.plan import Plan, plan_run
+    from ftcore.batch.plan_counts import table_of_updates
     from ftcore.stream.plan import StreamPlan, plan_stream
 
     stop_request.stop_anywhere()
@@ -37,15 +38,19 @@ def main(run_dir: RunDir) -> None:
     prepared = prepare(resolved, run_dir.bad_rows)
     write_atomic(run_dir.prepared, prepared.to_json())
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
+    updates = ""
     if prepared.stream is not None:
         plan: Plan | StreamPlan = plan_stream(resolved, prepared.stream, evaluation, prepared)
     else:
-        plan = make_plan(resolved, SampleMix.open({name: each.arrow for name, each in prepared.train.items()}), evaluation, prepared)
+        plan, counts = plan_run(resolved, SampleMix.open({name: each.arrow for name, each in prepared.train.items()}), evaluation, prepared)
+        updates = table_of_updates(counts)
     misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)
     if misfits:
         raise SpecError(misfits)
     write_atomic(run_dir.plan_json, plan.to_json())
     write_atomic(run_dir.plan_txt, plan.render())
+    if updates:
+        write_atomic(run_dir.plan_updates, updates)
 
 
 def prepare(resolved: ResolvedSpec, mistakes_dir: Path | None = None) -> Prepared:

@@ -12,15 +12,15 @@ if __name__ == "__main__":
 
 from ftcore import dist
 from ftcore.agreement import Agreement
+from ftcore.batch.cost import attention_share_of
 from ftcore.batch.cursor import Cursor
-from ftcore.batch.plan import attention_share_of
 from ftcore.batch.window import UpdateSequence
 from ftcore.checkpoint.find import Search
 from ftcore.checkpoint.load import find_over_ranks, load_checkpoint, seed_all
 from ftcore.checkpoint.retention import set_aside_newer
 from ftcore.checkpoint.room import require_room
 from ftcore.data.cache import SampleSet
-from ftcore.data.mix import SampleMix
+from ftcore.data.mix import SampleMix, supervised_share_of
 from ftcore.data.prepared import Prepared, load_prepared
 from ftcore.dist import Ranks
 from ftcore.engine import Engine, join_process_group
@@ -80,7 +80,7 @@ def make_job(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> Job
         held_out={name: SampleSet.open(each.arrow) for name, each in prepared.eval.items()},
         sequence=None if train is None else UpdateSequence(train, batch=batch, train=resolved.spec.train, draws=sets),
         stream=prepared.stream,
-        attention_share=attention_share_of(prepared.model.path),
+        attention_share=attention_share_of(prepared.model.path, 1.0 if train is None else supervised_share_of(train)),
         base=prepared.model,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ftcore.batch.cost import AttentionShare
 from ftcore.batch.packed import pack
 from ftcore.batch.padded import pad
 from ftcore.batch.samples import Int32s, Int64s, sort_samples
@@ -53,7 +54,7 @@ class Deals:
         return sums
 
 
-def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention_share: float, layout: str = "packed") -> Deal:
+def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention_share: float | AttentionShare, layout: str = "packed") -> Deal:
     """Every sample to exactly one micro-step of one rank, none over `micro_batch_tokens`, with balanced costs: `deal_many` of one update.
 
     Raises DataError as `deal_many` does.
@@ -66,7 +67,9 @@ def deal(lengths: Int32s, *, world_size: int, micro_batch_tokens: int, attention
     return Deal(tuple(tuple(parts[rank::world_size]) for rank in range(world_size)))
 
 
-def deal_many(lengths: Int32s, bounds: Int64s, *, world_size: int, micro_batch_tokens: int, attention_share: float, layout: str = "packed") -> Deals:
+def deal_many(
+    lengths: Int32s, bounds: Int64s, *, world_size: int, micro_batch_tokens: int, attention_share: float | AttentionShare, layout: str = "packed"
+) -> Deals:
     """The deals of U updates, whose samples lie in `lengths` [N] between `bounds` [U + 1]; each depends on its own samples alone.
 
     Packed, an update takes the fewest micro-steps for which a deal is found: longest first on the emptiest bin, then exchanges of up to two samples for two

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ftcore.batch.cost import AttentionShare
 from ftcore.batch.deal import Deals, deal_many
 from ftcore.batch.samples import Int32s, Int64s
 from ftcore.batch.window import EpochWindows, UpdateSequence
@@ -33,7 +34,14 @@ class HeavyStep:
 
 
 def heaviest_steps(
-    sequence: UpdateSequence, lengths: Int32s, supervised: Int32s, *, world_size: int, micro_batch_tokens: int, attention_share: float, layout: str
+    sequence: UpdateSequence,
+    lengths: Int32s,
+    supervised: Int32s,
+    *,
+    world_size: int,
+    micro_batch_tokens: int,
+    attention_share: float | AttentionShare,
+    layout: str,
 ) -> list[HeavyStep]:
     """The micro-step with the most tokens, and the one with the most supervised tokens where that is another; of like ones that with the longest sample."""
     best: list[tuple[tuple[int, int], HeavyStep]] = []

@@ -60,12 +60,13 @@ def _count_runs(samples: Samples, updates: Int64s, fits: Int64s, caps: Int64s, m
 def _lowest_caps(samples: Samples, updates: Int64s, fits: Int64s, runs: int) -> Int64s:
     """The lowest cost of a run, nearly, with which no update needs more than `runs`, [R]."""
     dearest = np.maximum.reduceat(fits * samples.costs, samples.starts)[updates]
-    low, high = samples.sums(samples.costs[:-1])[updates] // runs, np.minimum(dearest, samples.costs[samples.starts[updates]] * samples.counts[updates])
+    low: Int64s = samples.sums(samples.costs[:-1])[updates] // runs
+    high: Int64s = np.minimum(dearest, samples.costs[samples.starts[updates]] * samples.counts[updates])
     for _ in range(HALVINGS):
         middle = (low + high) // 2
         enough = _count_runs(samples, updates, fits, middle, most=runs) <= runs
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return high.astype(np.int64, copy=False)
+    return high
 
 
 def _cut(samples: Samples, updates: Int64s, fits: Int64s, caps: Int64s, runs: int) -> Int64s:

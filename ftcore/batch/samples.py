@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ftcore.batch.cost import AttentionShare, sample_costs
+
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
@@ -39,13 +41,7 @@ class Samples:
         return sums
 
 
-def sample_costs(lengths: Int32s, attention_share: float) -> npt.NDArray[np.float64]:
-    """Relative time of each sample, float64 [n]: l + c·l², c = `attention_share` (attention FLOPs over matmul FLOPs, per token of length)."""
-    wide = lengths.astype(np.float64)
-    return wide + attention_share * wide * wide
-
-
-def sort_samples(lengths: Int32s, bounds: Int64s, attention_share: float) -> tuple[Samples, Int64s]:
+def sort_samples(lengths: Int32s, bounds: Int64s, attention_share: float | AttentionShare) -> tuple[Samples, Int64s]:
     """The samples of the updates that lie in `lengths` between `bounds` [U + 1], and the index in `lengths` of each, [N]. Equal lengths keep their order."""
     starts, counts = bounds[:-1], np.diff(bounds)
     order = _by_size(lengths, counts)

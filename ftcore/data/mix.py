@@ -81,3 +81,8 @@ def counts_by_set(mix: SampleMix, sample_ids: Int64s) -> dict[str, tuple[int, in
     tokens = np.bincount(which, weights=mix.lengths[sample_ids], minlength=sets)
     supervised = np.bincount(which, weights=mix.supervised[sample_ids], minlength=sets)
     return {name: (int(samples[index]), int(tokens[index]), int(supervised[index])) for index, name in enumerate(mix.names)}
+
+
+def supervised_share_of(train: SampleMix) -> float:
+    """Supervised tokens of the sets over their tokens."""
+    return float(train.supervised.sum(dtype=np.int64)) / max(1, int(train.lengths.sum(dtype=np.int64)))

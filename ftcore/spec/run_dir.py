@@ -49,6 +49,11 @@ class RunDir:
         return self.path / "plan.txt"
 
     @property
+    def plan_updates(self) -> Path:
+        """What each update holds, as it was planned."""
+        return self.path / "plan_updates.csv"
+
+    @property
     def memory_json(self) -> Path:
         """What the run takes and how long, as it was planned."""
         return self.path / "memory.json"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ftcore.batch.plan import attention_share_of, describe_precision
+from ftcore.batch.cost import AttentionShare, attention_share_of
+from ftcore.batch.precision import describe_precision
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import Prepared
 from ftcore.data.stream_source import StreamSource
@@ -44,8 +45,8 @@ class StreamPlan:
     lanes: int
     shuffle_buffer: int
     """Rows that a lane holds to draw from."""
-    attention_share: float
-    """c in the cost l + c·l²."""
+    attention_share: AttentionShare
+    """What attention adds to the cost of a sample."""
     notes: tuple[str, ...]
     """What a reader would not expect."""
     eval_samples: dict[str, int]

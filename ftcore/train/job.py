@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ftcore.batch.cost import AttentionShare
 from ftcore.batch.cursor import Cursor
 from ftcore.batch.data_identity import DataIdentity
 from ftcore.batch.window import UpdateSequence
@@ -32,7 +33,7 @@ class Job:
     """Evaluation sets by name."""
     sequence: UpdateSequence | None
     """None with a stream."""
-    attention_share: float
+    attention_share: float | AttentionShare
     base: ModelSource
     stream: StreamSource | None = None
     """What is read during the training; None: everything is prepared."""

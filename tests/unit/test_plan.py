@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ftcore.batch.deal import deal
-from ftcore.batch.plan import attention_share_of, describe_precision, make_plan
+from ftcore.batch.plan import make_plan
+from ftcore.batch.precision import describe_precision
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, write_samples
 from ftcore.data.mix import SampleMix
@@ -66,13 +67,6 @@ def test_a_quantised_base_in_stage_3_is_first_whole_on_each_rank(stage: int, met
     resolved = ResolvedSpec(spec=spec, hosts=(Host(name="a", slots=2),), sources={}, cache_dir=str(tmp_path))
     text = make_plan(resolved, samples, {}, Prepared(train={"train": prepared}, eval={}, model=source)).render()
     assert ("each rank first loads the whole quantised base" in text) == is_told
-
-
-@pytest.mark.parametrize(("config", "hidden"), [({"hidden_size": 64}, 64), ({"n_embd": 32}, 32), ({"text_config": {"hidden_size": 128}}, 128), (None, 1024)])
-def test_attention_share_from_config(config: dict[str, object] | None, hidden: int, tmp_path: Path) -> None:
-    if config is not None:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-    assert attention_share_of(str(tmp_path)) == pytest.approx(1 / (12 * hidden))
 
 
 @pytest.mark.parametrize(
