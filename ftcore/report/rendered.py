@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +33,16 @@ def segments_of(backend: Any, ids: Sequence[int], spans: Sequence[tuple[int, int
         edges += [(start, 0.0), (end, float(weight))]
     edges.append((len(ids), 0.0))
     segments: list[Segment] = []
-    at, told = 0, ""
+    whole = str(backend.decode(list(ids), skip_special_tokens=False))
+    at = told = 0
     for end, weight in edges:
         if end <= at:
             continue
-        text = str(backend.decode(list(ids[:end]), skip_special_tokens=False))
-        segments.append(Segment(text=text[len(told) :], tokens=end - at, weight=weight))
-        at, told = end, text
+        before = str(backend.decode(list(ids[:end]), skip_special_tokens=False))
+        # A character whose tokens are on both sides goes to the second one.
+        until = len(os.path.commonprefix((before, whole)))
+        segments.append(Segment(text=whole[told:until], tokens=end - at, weight=weight))
+        at, told = end, until
     return segments
 
 
