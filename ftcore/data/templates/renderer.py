@@ -16,7 +16,7 @@ from ftcore.data.templates.markers import MARKER_FIX
 from ftcore.data.templates.prefixes import answers_of_row
 from ftcore.data.templates.rendered import Rendered
 from ftcore.data.templates.rendering import CharSpan, ChatTemplate, Message, Tools
-from ftcore.data.templates.standins import Shape, full_shape, quick_shape, stand_in_tools
+from ftcore.data.templates.standins import TOOL_MARK, Shape, full_shape, quick_shape, stand_in_tools
 from ftcore.spec.errors import DataError
 
 MOST_LAYOUTS = 4096
@@ -32,6 +32,7 @@ class ChatRenderer:
         self._control = ControlTokens(tokenizer)
         self._loss_on = loss_on
         self._layouts: dict[tuple[str, ...], Layout | None] = {}
+        self._takes_tools: dict[tuple[str, ...], bool] = {}
 
     def render(self, conversation: Conversation) -> Rendered:
         """The conversation's text and the characters that are supervised.
@@ -48,8 +49,8 @@ class ChatRenderer:
             what = f"the first message is the assistant's, nothing prompts it (roles: {conversation.roles})"
             raise DataError(what, fix='begin the row with a system or user message, or write "train": false into this one')
         text = self._template.text(conversation.messages, tools)
-        self._check_tools(tools, text)
         shape = quick_shape(conversation.messages) or full_shape(conversation.messages, margins=False)
+        self._check_tools(conversation, shape, text)
         spelt = self._spelt(shape, tools)
         counting = {index: weight for index, weight in learned.items() if weight}
         if self._loss_on == "all":
@@ -142,15 +143,26 @@ class ChatRenderer:
                 fix="use a model whose template takes tool calls, or write the calls into the content",
             )
 
-    def _check_tools(self, tools: Tools, text: str) -> None:
+    def _check_tools(self, conversation: Conversation, shape: Shape, text: str) -> None:
         """Every tool of the row must stand in its text."""
-        for tool in tools or ():
-            name = str((tool.get("function") or tool).get("name", ""))
-            if name not in text and json.dumps(name)[1:-1] not in text:
-                raise DataError(
-                    f"the row has tools, and the chat template ignores them: {name!r} is not in the text",
-                    fix="use a model whose template takes tools, or take them out of the row",
-                )
+        tools = conversation.tools
+        if not tools:
+            return
+        names = [str((tool.get("function") or tool).get("name", "")) for tool in tools]
+        lost = next((name for name in names if name not in text and json.dumps(name)[1:-1] not in text), None)
+        key = tuple(shape.key)
+        if key not in self._takes_tools:
+            self._takes_tools[key] = self._writes_tools(conversation, text)
+        if lost is not None or not self._takes_tools[key]:
+            what = "ignores them" if lost is None else f"ignores one: {lost!r} is not in the text"
+            raise DataError(f"the row has tools, and the chat template {what}", fix="use a model whose template takes tools, or take them out of the row")
+
+    def _writes_tools(self, conversation: Conversation, text: str) -> bool:
+        """Whether the template writes the tools of rows like this one."""
+        try:
+            return TOOL_MARK in self._template.text(conversation.messages, stand_in_tools())
+        except DataError:  # it takes no tools like the stand-ins
+            return text != self._template.text(conversation.messages, None)
 
 
 def _spans(placed: Placed, index: int) -> list[CharSpan]:

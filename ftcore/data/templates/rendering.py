@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from ftcore.data.formats.tools import with_text_arguments
 from ftcore.spec.errors import DataError
 
 MARKERS = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -13,6 +15,11 @@ MARKED_FIX = "use a template that marks the answers with {% generation %}, or co
 
 RENAMED_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Keys of messages that transformers also gives a template under other names."""
+
+_PROBE: list[dict[str, Any]] = [
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "tool_calls": [{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}]},
+]
 
 CharSpan = tuple[int, int]
 Message = dict[str, Any]
@@ -40,9 +47,21 @@ class ChatTemplate:
             self._sources = {tools: str(tokenizer.get_chat_template(tools=[{}] if tools else None)) for tools in (False, True)}
         except ValueError as error:
             raise DataError(str(error), where="model.model_name_or_path", fix="set data.chat_template") from error
+        self._text_arguments = self._takes_text_alone()
         added = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
         self.added = re.compile("|".join(re.escape(token) for token in added) or r"(?!)")
         """Matches every token that was added to the vocabulary: control tokens are among them."""
+
+    def _takes_text_alone(self) -> bool:
+        """Whether the template puts together calls whose arguments are JSON text, and fails on objects."""
+        if "tool_calls" not in self.source(None):
+            return False
+        for is_text in (False, True):
+            self._text_arguments = is_text
+            with contextlib.suppress(DataError):
+                self.text(_PROBE, None)
+                return is_text
+        return False
 
     def source(self, tools: Tools) -> str:
         """The template's own text; a tokenizer may have another one for rows with tools."""
@@ -67,9 +86,9 @@ class ChatTemplate:
         """The messages as text; with `prompt` up to where an answer begins. Raises DataError when the template refuses them."""
         try:
             if self._compile is not None and not any(key in message for message in messages for key in RENAMED_KEYS):
-                given = {"messages": _given(messages), "tools": tools, "documents": None, "add_generation_prompt": prompt}
+                given = {"messages": self._given(messages), "tools": tools, "documents": None, "add_generation_prompt": prompt}
                 return str(self._compile(self.source(tools)).render(**given, **self._special))
-            texts, _ = self._render([_given(messages)], tools=tools, chat_template=self.source(tools), add_generation_prompt=prompt, **self._special)
+            texts, _ = self._render([self._given(messages)], tools=tools, chat_template=self.source(tools), add_generation_prompt=prompt, **self._special)
         except Exception as error:  # a template is somebody's program: whatever it raises is about this row
             raise refused(messages, error) from error
         return str(texts[0])
@@ -77,10 +96,15 @@ class ChatTemplate:
     def marked(self, messages: Sequence[Message], tools: Tools) -> tuple[str, list[CharSpan]]:
         """The messages as text, and what the template's markers enclose, in order. Raises DataError as `text`."""
         try:
-            texts, marked = self._render([_given(messages)], tools=tools, chat_template=self.source(tools), return_assistant_tokens_mask=True, **self._special)
+            texts, marked = self._render([self._given(messages)], tools=tools, chat_template=self.source(tools), return_assistant_tokens_mask=True, **self._special)
         except Exception as error:  # as in text
             raise refused(messages, error) from error
         return str(texts[0]), [(start, end) for start, end in marked[0]]
+
+    def _given(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages without keys that hold nothing, as transformers gives them to a template; nulls inside tool calls stay."""
+        bare = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        return [with_text_arguments(message) for message in bare] if self._text_arguments else bare
 
 
 def refused(messages: Sequence[Message], error: Exception) -> DataError:
@@ -94,8 +118,3 @@ def refused(messages: Sequence[Message], error: Exception) -> DataError:
 def roles_of(messages: Sequence[Message]) -> str:
     """The role sequence, for messages to the user."""
     return " ".join(str(message["role"]) for message in messages)
-
-
-def _given(messages: Sequence[Message]) -> list[Message]:
-    """The messages without keys that hold nothing, as transformers gives them to a template; nulls inside tool calls stay."""
-    return [{key: value for key, value in message.items() if value is not None} for message in messages]
