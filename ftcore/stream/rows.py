@@ -80,14 +80,14 @@ class FileRows:
 
 
 def line_of(file: DataFile, position: int) -> int | None:
-    """1-based line of a file of lines on which the row at `position` begins, its blank lines before it left out; None for another file. Reads up to it."""
+    """1-based line of a file of lines on which the row at `position` begins; None for another file. Reads up to it."""
     if not _has_lines(file):
         return None
     line = 1
     with file.path.open("rb") as opened:
         while opened.tell() < position:
             line += opened.read(min(BLOCK_BYTES, position - opened.tell())).count(b"\n")
-        while (raw := opened.readline()) and is_blank(raw):
+        while (raw := opened.readline()) and is_blank(raw.removeprefix(BOM)):
             line += 1
     return line
 

@@ -104,24 +104,25 @@ class Campaign:
 
     def run(self, kills: int) -> Tally:
         """Raises AssertionError when an attempt ends by itself in any way but well, or takes too long."""
-        whole = self._fresh("unbroken")
-        assert self._attempt_until_killed(whole, None)
+        whole = self.fresh("unbroken")
+        assert self.attempt(whole, None)
         number = 0
         while self.tally.kills.total() < kills:
             number += 1
-            broken = self._fresh(f"killed_{number}")
-            while self.tally.kills.total() < kills and not self._attempt_until_killed(broken, self._moment()):
+            broken = self.fresh(f"killed_{number}")
+            while self.tally.kills.total() < kills and not self.attempt(broken, self._moment()):
                 self._damage(broken)
                 self.tally.resumes += 1
             if not broken.last.is_dir():
-                assert self._attempt_until_killed(broken, None)
+                assert self.attempt(broken, None)
             self.tally.runs += 1
             self.tally.passed_over += sum("checkpoint skipped" in str(event.get("text")) for event in read_lines(RunDir(broken.folder).events))
             self.tally.mismatches += differences(whole, broken)
             shutil.rmtree(broken.folder)
         return self.tally
 
-    def _fresh(self, name: str) -> Given:
+    def fresh(self, name: str) -> Given:
+        """A run that has not begun."""
         given = self.given
         run = Given(folder=given.folder / name, spec=given.spec, world_size=given.world_size, source=given.source, samples=given.samples)
         make_run(run.folder, run.spec, run.world_size)
@@ -130,7 +131,7 @@ class Campaign:
     def _moment(self) -> str:
         return self._random.choices(("loading", "training", "saving", "full"), (1, 2, 2, 2 if self._fills_disk else 0))[0]
 
-    def _attempt_until_killed(self, given: Given, moment: str | None) -> bool:
+    def attempt(self, given: Given, moment: str | None) -> bool:
         """Whether the run came to its end before the moment to kill it, or there was none."""
         self._attempt += 1
         mark, port = f"loaded_{self._attempt}", free_port()
