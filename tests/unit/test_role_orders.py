@@ -88,3 +88,32 @@ def test_a_template_that_leaves_messages_out_and_changes_the_others() -> None:
     changes = ONLY_TWO_ROLES.replace("m['content'] +", "m['content'].replace('text0', 'TEXT0') +")
     with pytest.raises(DataError, match="leaves out message 1, the user's"):
         made(changes, "user assistant")
+
+
+CONCATENATES = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') }}{% for call in m['tool_calls'] or [] %}"
+    "{{ '<call>' + call['function']['name'] + ':' + call['function']['arguments'] + '</call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("arguments", [{"a": None, "é": [1.5, 'x"y']}, '{"a": null, "é": [1.5, "x\\"y"]}'])
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (CONCATENATES, '<call>f:{"a": null, "é": [1.5, "x\\"y"]}</call><|im_end|>'),
+        (
+            CONCATENATES.replace("call['function']['arguments']", "(call['function']['arguments'] | tojson)"),
+            '<call>f:{"a": null, "é": [1.5, "x\\"y"]}</call><|im_end|>',
+        ),
+    ],
+)
+def test_a_template_gets_the_arguments_that_it_takes(arguments: Any, template: str, expected: str) -> None:
+    """As an object, or as JSON text where it can do nothing with an object; whatever the row has."""
+    tokenizer: Any = tiny_tokenizer()
+    tokenizer.chat_template = template
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    row = Row(number=1, line=1, value={"messages": [{"role": "user", "content": "a"}, call]})
+    (tokens,) = tokenise_with(tokenizer)([MAKER.record(row)])
+    assert isinstance(tokens, Tokens), str(tokens)
+    assert [tokenizer.decode(tokens.ids[start:end]) for start, end in tokens.spans] == [expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ftcore.data.formats.values import check_nested, kind, parsed, unpacked
@@ -63,6 +64,18 @@ def calls_of_text(value: Any, name: str) -> Calls:
     if not calls:
         raise DataError(f"{name} holds no call", fix=_CALL_FIX)
     return calls
+
+
+def with_text_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with the arguments of its calls as JSON text: for templates that take nothing else."""
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "tool_calls": [_with_text(call) for call in message["tool_calls"]]}
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
 
 
 def _call(call: Any, name: str) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class ChatTemplate:
     def marked(self, messages: Sequence[Message], tools: Tools) -> tuple[str, list[CharSpan]]:
         """The messages as text, and what the template's markers enclose, in order. Raises DataError as `text`."""
         try:
-            texts, marked = self._render([self._given(messages)], tools=tools, chat_template=self.source(tools), return_assistant_tokens_mask=True, **self._special)
+            asked: dict[str, Any] = {"tools": tools, "chat_template": self.source(tools), "return_assistant_tokens_mask": True}
+            texts, marked = self._render([self._given(messages)], **asked, **self._special)
         except Exception as error:  # as in text
             raise refused(messages, error) from error
         return str(texts[0]), [(start, end) for start, end in marked[0]]
