@@ -83,3 +83,124 @@ def test_refusals(tmp_path: Path) -> None:
 def test_no_network(offline: str, tmp_path: Path) -> None:
     (found,) = resolve([("org/tiny", "main")], tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE=offline)
     assert found["what"].startswith("no folder org/tiny, and the hub model of that name could not be fetched: ")
+
+
+ROWS_PROGRAM = """
+import json, sys
+from pathlib import Path
+from ftcore.data.reading.digest import source_digest
+from ftcore.data.reading.find import find_files
+from ftcore.data.reading.reader import read_chunks
+from ftcore.spec.data_sections import DataSet
+from ftcore.spec.errors import DataError
+for options in json.loads(sys.argv[1]):
+    purpose = options.pop("purpose", "train")
+    try:
+        source = find_files(DataSet(path=options.pop("path", "org/rows"), **options), "data.train", purpose=purpose, cache_dir=Path(sys.argv[2]))
+        rows = sum(chunk.count for chunk in read_chunks(source))
+        digest = source_digest(source, lambda path: sys.exit("read a blob to know it"))
+        found = {"files": [file.name for file in source.files], "rows": rows, "revision": source.revision, "digest": digest}
+        print(json.dumps(found | {"datasets": "datasets" in sys.modules}))
+    except DataError as error:
+        print(json.dumps({"what": error.problems[0].what, "where": error.problems[0].where, "fix": error.problems[0].fix}))
+"""
+ROW = b'{"prompt": "a", "completion": "b"}\n'
+CARD = b"""---
+configs:
+- config_name: main
+  default: true
+  data_files:
+  - split: train
+    path: main/tr*.jsonl
+  - split: test
+    path: main/te*.jsonl
+- config_name: socratic
+  data_files: soc/*.csv
+---
+Text.
+"""
+CONFIGURED = {
+    "README.md": CARD,
+    "main/tr1.jsonl": ROW,
+    "main/tr2.jsonl": ROW * 2,
+    "main/te.jsonl": ROW * 3,
+    "soc/x.csv": b"prompt,completion\n1,2\n",
+    "../out.jsonl": ROW,
+}
+SHARDED = {"data/train-00000-of-00002.jsonl": ROW, "data/train-00001-of-00002.jsonl": ROW, "data/test-00000-of-00001.jsonl": ROW, ".hid/train.jsonl": ROW}
+
+
+def rows_of(wanted: list[dict[str, str]], folder: Path, endpoint: str, **environment: str) -> list[dict[str, Any]]:
+    """What a fresh process finds for each data set."""
+    settings = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_XET": "1", **environment}
+    arguments = [sys.executable, "-c", ROWS_PROGRAM, json.dumps(wanted), str(folder / "cache")]
+    done = subprocess.run(arguments, env=settings, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_configurations_and_splits_of_data_sets(tmp_path: Path) -> None:
+    wanted = [{}, {"purpose": "eval"}, {"name": "socratic"}, {"revision": COMMIT}]
+    with serving({}, CONFIGURED) as server:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        found = rows_of(wanted, tmp_path, endpoint)
+        asked = len([path for path in server.requested if path.endswith(".jsonl")])
+        again = rows_of(wanted[:1], tmp_path, endpoint)
+        assert len([path for path in server.requested if path.endswith(".jsonl")]) == asked  # fetched once
+        refused = rows_of([{"name": "nope"}, {"split": "nope"}, {"revision": "none"}], tmp_path, endpoint)
+    assert [(answer["files"], answer["rows"]) for answer in found] == [
+        (["org/rows/main/tr1.jsonl", "org/rows/main/tr2.jsonl"], 3),
+        (["org/rows/main/te.jsonl"], 3),
+        (["org/rows/soc/x.csv"], 1),
+        (["org/rows/main/tr1.jsonl", "org/rows/main/tr2.jsonl"], 3),
+    ]
+    assert {answer["revision"] for answer in found} == {COMMIT}
+    assert len({answer["digest"] for answer in found}) == 3
+    assert [(answer["where"], answer["fix"]) for answer in refused] == [
+        ("data.train.name", "name one of: main, socratic"),
+        ("data.train.split", "its splits are: train, test"),
+        ("data.train.revision", "use a branch, tag or commit of the data set"),
+    ]
+    # What a commit holds is remembered: later starts ask no library, and need no network.
+    assert [answer["datasets"] for answer in again] == [False]
+    assert again[0] | {"datasets": True} == found[0]
+    for offline in ("0", "1"):
+        later = rows_of(wanted, tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE=offline)
+        assert [answer | {"datasets": True} for answer in later] == [answer | {"datasets": True} for answer in found]
+
+
+def test_data_sets_in_the_hubs_cache_alone(tmp_path: Path) -> None:
+    with serving({}, SHARDED) as server:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        (found,) = rows_of([{}], tmp_path, endpoint)
+    assert (found["rows"], len(found["files"])) == (2, 2)
+    (snapshot,) = (tmp_path / "hf").rglob(f"snapshots/{COMMIT}")
+    for memory in (tmp_path / "cache" / "hub").iterdir():
+        memory.write_text("not readable")
+    (offline, no_split) = rows_of([{}, {"purpose": "eval"}], tmp_path, endpoint, HF_HUB_OFFLINE="1")
+    assert offline == found
+    assert no_split["fix"] == "name one of its splits: train"
+    (snapshot / "data" / "train-00001-of-00002.jsonl").unlink()
+    (part,) = rows_of([{}], tmp_path, endpoint, HF_HUB_OFFLINE="1")
+    assert "only a part of org/rows: data/train-00001-of-00002.jsonl is missing" in part["what"]
+
+
+def test_refused_data_sets(tmp_path: Path) -> None:
+    names = ["org/none", "org/gated", "org/broken", "org/bad--name", "org/rows"]
+    with serving({}, {"rows.py": b"raise SystemExit"}) as server:
+        found = rows_of([{"path": name} for name in names], tmp_path, f"http://127.0.0.1:{server.server_port}")
+    assert [answer["what"].split(":")[0] for answer in found] == [
+        "the hub has no data set org/none, or it is private",
+        "the data set org/gated asks for a licence to be accepted",
+        "no folder org/broken, and the hub data set of that name could not be fetched",
+        "'org/bad--name' is neither a folder nor a hub id",
+        "the data set org/rows is made by code (rows.py), which is not run",
+    ]
+    assert found[1]["fix"].startswith("accept it at https://huggingface.co/datasets/org/gated")
+    assert found[4]["fix"].endswith("data.train.revision: refs/convert/parquet")
+    assert {answer["where"] for answer in found} == {"data.train"}
+    with serving({}, {"README.md": b"Text.", "image.png": b"x"}) as server:
+        found = rows_of([{}, {"revision": COMMIT}], tmp_path / "other", f"http://127.0.0.1:{server.server_port}")
+    assert [answer["what"] for answer in found] == ["the data set org/rows has no data files; it holds README.md, image.png"] * 2
+    (offline,) = rows_of([{"revision": "f" * 40}], tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE="1")
+    assert "could not be fetched" in offline["what"]

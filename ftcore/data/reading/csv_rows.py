@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 from ftcore.data.reading.json_text import ESCAPED, BadTextError, not_utf8
 from ftcore.data.reading.rows import BadRow, DataFile, Items, Row, bad_row
@@ -21,12 +22,12 @@ LARGEST_FIELD = 64 << 20
 class _Lines:
     """Lines for csv.reader, which keeps line ends inside quotes: with the place of the last one given, and what is wrong with its bytes."""
 
-    def __init__(self, file: DataFile, position: int) -> None:
-        self.stream = ByteStream(file, position)
-        self.offset = position or self.stream.skip(BOM)
+    def __init__(self, stream: ByteStream, offset: int) -> None:
+        self.stream = stream
+        self.offset = offset
         """Byte after the last line that was given."""
         self.line = 0
-        """1-based number of the last line that was given, counted from `position`."""
+        """1-based number of the last line that was given."""
         self.wrong: BadTextError | None = None
         """The first byte that is no UTF-8 since it was last reset."""
 
@@ -48,16 +49,22 @@ def csv_items(file: DataFile, position: int = 0, end: int | None = None, first: 
     Raises DataError for a header that names no fields or one twice, and for a quote that nothing closes.
     """
     csv.field_size_limit(LARGEST_FIELD)
-    lines = _Lines(file, 0)
-    source = iter(lines)
-    delimiter, names = _header(lines, source)
-    if position > lines.offset:
-        lines = _Lines(file, position)
+    with ByteStream(file) as stream:
+        lines = _Lines(stream, stream.skip(BOM))
         source = iter(lines)
-    reader = csv.reader(source, delimiter=delimiter, strict=True)
-    number = first
+        delimiter, names = _header(lines, source)
+        if position <= lines.offset:
+            yield from _records(lines, csv.reader(source, delimiter=delimiter, strict=True), names, end, first)
+            return
+    with ByteStream(file, position) as stream:
+        lines = _Lines(stream, position)
+        yield from _records(lines, csv.reader(iter(lines), delimiter=delimiter, strict=True), names, end, first)
+
+
+def _records(lines: _Lines, reader: Iterator[list[str]], names: list[str], end: int | None, number: int) -> Items:
+    file = lines.stream.file
     while end is None or lines.offset < end:
-        start, line = lines.offset, None if position else lines.line + 1
+        start, line = lines.offset, lines.line + 1 if number else None
         lines.wrong = None
         try:
             cells = next(reader, None)
@@ -82,7 +89,7 @@ def _header(lines: _Lines, source: Iterator[str]) -> tuple[str, list[str]]:
     delimiter = "\t" if _is_tsv(file.name) else _delimiter(text)
     try:
         # A name may hold a line end inside quotes, so the reader may need more lines.
-        names = next(csv.reader(_with_first(text, source), delimiter=delimiter, strict=True), [])
+        names = next(csv.reader(chain([text], source), delimiter=delimiter, strict=True), [])
     except csv.Error as error:
         raise _bad_header(file, f"the header is not CSV: {error}") from None
     if lines.wrong is not None:
@@ -103,12 +110,6 @@ def _delimiter(header: str) -> str:
             if other in header:
                 return other
     return ","
-
-
-def _with_first(text: str, source: Iterator[str]) -> Iterator[str]:
-    if text:
-        yield text
-    yield from source
 
 
 def _row(cells: list[str], names: list[str], wrong: BadTextError | None, place: tuple[str, int, int | None, int]) -> Row | BadRow:

@@ -14,13 +14,14 @@ from ftcore.data.reading.hub_files import hub_source
 from ftcore.data.reading.readme import has_configurations, resolved_splits
 from ftcore.data.reading.rows import DataFile, Source
 from ftcore.data.reading.splits import Purpose, chosen
+from ftcore.data.reading.streams import BOM, MAGICS
 from ftcore.spec.data_paths import file_kind, path_kind
 from ftcore.spec.data_sections import DataSet
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
 
 COLUMNAR_MAGICS = {b"PAR1": "parquet", b"ARROW1": "arrow"}
-WALKED = 10_000
+WALKED = 5_000
 """Files looked at, at most, for names like one that is missing."""
 
 
@@ -69,10 +70,14 @@ def _single(given: str, path: Path, where: str) -> DataFile:
         return file
     try:
         with path.open("rb") as opened:
-            head = opened.read(8)
+            head = opened.read(64)
     except OSError as error:
         raise DataError(f"can't read {given}: {error.strerror}", where=where, fix="name a file that this user may read") from error
     kind = next((kind for magic, kind in COLUMNAR_MAGICS.items() if head.startswith(magic)), "jsonl")
+    text = head.removeprefix(BOM).lstrip()
+    if kind == "jsonl" and text and text[:1] not in b"{[" and not any(head.startswith(magic) for magic in MAGICS):
+        what = f"{given} holds no JSON, and its name does not say what it holds"
+        raise DataError(what, where=where, fix=f'{KINDS}; plain text: one JSON object a line, {{"text": "..."}}')
     return DataFile(path=path, name=given, kind=kind, size=file.size)
 
 
@@ -99,7 +104,7 @@ def _like(path: Path) -> str:
         folder = folder.parent
     if folder == Path("/"):
         return ""
-    names = data_names(folder)[0][:WALKED]
+    names = data_names(folder, most=WALKED)[0]
     wanted = re.sub(r"[*?\[\]]+", "", str(path.relative_to(folder)))
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[:3]
     return f"; nearest: {', '.join(str(folder / name) for name in near)}" if near else f"; {folder} has no data files"

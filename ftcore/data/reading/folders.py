@@ -52,14 +52,18 @@ def folder_files(dataset: DataSet, folder: Path, where: str, purpose: Purpose) -
 KINDS = "data files end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet or .arrow; text ones also in .gz, .zst, .bz2 or .xz after that"
 
 
-def data_names(folder: Path) -> tuple[list[str], list[str]]:
-    """(paths of data files inside `folder`, sorted; paths of other files). What is hidden (a dot in front, or __) is neither."""
+def data_names(folder: Path, most: int | None = None) -> tuple[list[str], list[str]]:
+    """(paths of data files inside `folder`, sorted; paths of other files). What is hidden (a dot in front, or __) is neither.
+
+    `most`: once so many files were seen, no more folders are looked into; None: all are.
+    """
     names: list[str] = []
     ignored: list[str] = []
     seen: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        folders[:] = [] if real in seen else sorted(name for name in folders if not _is_hidden(name))
+        enough = most is not None and len(names) + len(ignored) + len(seen) >= most
+        folders[:] = [] if real in seen or enough else sorted(name for name in folders if not _is_hidden(name))
         if real in seen:
             continue
         seen.add(real)

@@ -29,7 +29,7 @@ class _Window:
     at: int = 0
     """Where reading stands in `text`."""
     offset: int = 0
-    """Byte at which `text` begins."""
+    """Byte in the file of the character `at`."""
     line: int = 1
     """Line at `at`."""
     ended: bool = False
@@ -45,13 +45,13 @@ class _Window:
             parts.append(self.decoder.decode(block, final=self.ended))
             got += len(parts[-1])
         if got:
-            self.offset, self.text, self.at = self.byte(self.at), "".join([self.text[self.at :], *parts]), 0
+            self.text, self.at = "".join([self.text[self.at :], *parts]), 0
         return got > 0
 
     def byte(self, at: int) -> int:
-        """The byte offset in the file of the character `at` of the window."""
-        before = self.text[:at]
-        return self.offset + (len(before) if before.isascii() else len(before.encode("utf-8", "surrogateescape")))
+        """The byte offset in the file of the character `at`, which is not before where reading stands."""
+        between = self.text[self.at : at]
+        return self.offset + (len(between) if between.isascii() else len(between.encode("utf-8", "surrogateescape")))
 
     def skip_space(self) -> str:
         """Goes to the next character that is no white space and gives it; "" at the end of the file."""
@@ -66,7 +66,7 @@ class _Window:
     def move(self, to: int) -> None:
         """Goes on to the character `to`."""
         self.line += self.text.count("\n", self.at, to)
-        self.at = to
+        self.offset, self.at = self.byte(to), to
 
 
 def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
@@ -74,13 +74,18 @@ def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
 
     Raises DataError where the array is broken or cut: what comes after can't be told apart.
     """
-    stream = ByteStream(file, position)
-    mark = 0 if position else stream.skip(BOM)
-    window = _Window(stream, codecs.getincrementaldecoder("utf-8")("surrogateescape"), offset=position or mark)
-    number, begun = first, position > 0
-    if not begun:
-        window.skip_space()
-        window.move(window.at + 1)
+    with ByteStream(file, position) as stream:
+        mark = 0 if position else stream.skip(BOM)
+        window = _Window(stream, codecs.getincrementaldecoder("utf-8")("surrogateescape"), offset=position or mark)
+        if not position:
+            window.skip_space()
+            window.move(window.at + 1)
+        yield from _elements(window, position > 0, first)
+
+
+def _elements(window: _Window, begun: bool, number: int) -> Items:
+    """`begun`: reading stands behind an element."""
+    file = window.stream.file.name
     while True:
         character = window.skip_space()
         if character == "]":
@@ -89,9 +94,8 @@ def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
             if character != ",":
                 raise _broken(window, number, window.at, "',' or ']' must follow an element" if character else "the array is cut off")
             window.move(window.at + 1)
-            character = window.skip_space()
-        start, line = window.byte(window.at), None if position else window.line
-        row = _element(window, file.name, number, line, start)
+            window.skip_space()
+        row = _element(window, file, number, window.line if number else None, window.byte(window.at))
         yield window.byte(window.at), row
         begun = True
         number += number > 0

@@ -24,8 +24,7 @@ def json_layout(file: DataFile) -> Layout:
     An array that more lines follow is `lines`: each of its lines must be an object. Raises DataError for a file that is one object over
     several lines, or a pointer of git-lfs.
     """
-    stream = ByteStream(file)
-    try:
+    with ByteStream(file) as stream:
         stream.skip(BOM)
         head = stream.peek(PROBE_BYTES).lstrip()
         if head.startswith(GIT_LFS):
@@ -36,18 +35,13 @@ def json_layout(file: DataFile) -> Layout:
         if head.startswith(b"{") and _value(head.partition(b"\n")[0]) is None:
             _refuse_object(file, stream.peek(OBJECT_BYTES).lstrip())
         return "lines"
-    finally:
-        stream.close()
 
 
 def true_compression(file: DataFile) -> str:
     """How the file is compressed by its first bytes; a name that says something else is a mistake that is easy to mend here."""
     plain = DataFile(path=file.path, name=file.name, kind=file.kind, size=file.size)
-    stream = ByteStream(plain)
-    try:
+    with ByteStream(plain) as stream:
         head = stream.peek(8)
-    finally:
-        stream.close()
     return next((name for magic, name in MAGICS.items() if head.startswith(magic)), "")
 
 

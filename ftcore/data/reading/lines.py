@@ -83,27 +83,27 @@ def line_chunks(stream: ByteStream, first: int, rows: int, read_before: int) -> 
 
 def line_items(file: DataFile, position: int, end: int) -> Items:
     """Rows that begin at or after the byte `position`, which must be the start of a line, and before the byte `end`."""
-    stream = ByteStream(file, position)
-    offset = position or stream.skip(BOM)
-    for block in line_blocks(stream):
-        for raw in block:
-            if offset >= end:
-                return
-            after = offset + len(raw) + 1
-            if not is_blank(raw):
-                yield after, row_of(raw, file.name, 0, None, offset, stream.measured_in)
-            offset = after
+    with ByteStream(file, position) as stream:
+        offset = position or stream.skip(BOM)
+        for block in line_blocks(stream):
+            for raw in block:
+                if offset >= end:
+                    return
+                after = offset + len(raw) + 1
+                if not is_blank(raw):
+                    yield after, row_of(raw, file.name, 0, None, offset, stream.measured_in)
+                offset = after
 
 
 def line_start(file: DataFile, position: int) -> int:
     """The byte at which the first line at or after the byte `position` begins; the file's size when none does. Not for compressed files."""
     if position <= 0:
         return 0
-    stream = ByteStream(file, position - 1)
     offset = position - 1
-    while block := stream.read():
-        found = block.find(b"\n")
-        if found >= 0:
-            return offset + found + 1
-        offset += len(block)
+    with ByteStream(file, offset) as stream:
+        while block := stream.read():
+            found = block.find(b"\n")
+            if found >= 0:
+                return offset + found + 1
+            offset += len(block)
     return file.size

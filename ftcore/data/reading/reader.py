@@ -51,7 +51,8 @@ def read_chunks(source: Source, rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
             emit("note", text=f"{file.name} has no rows")
     if first == 1:
         names = ", ".join(file.name for file in source.files[:3])
-        what = "no rows: the file is empty" if len(source.files) == 1 else f"no rows: all {len(source.files)} files are empty"
+        one = "no rows: the file is empty" if source.files[0].kind != "csv" else "no rows: the file is empty, or has only a header"
+        what = one if len(source.files) == 1 else f"no rows: all {len(source.files)} files are empty"
         raise DataError([Problem(what=what, file=names, fix="name a file with at least one row")])
 
 
@@ -103,7 +104,8 @@ def _file_chunks(file: DataFile, first: int, rows: int, read: int) -> Iterator[C
         return
     file = sniffed(file)
     if file.kind != "csv" and json_layout(file) == "lines":
-        yield from line_chunks(ByteStream(file), first, rows, read)
+        with ByteStream(file) as stream:
+            yield from line_chunks(stream, first, rows, read)
         return
     items = csv_items(file, first=first) if file.kind == "csv" else array_items(file, first=first)
     for parsed in grouped(items, rows):

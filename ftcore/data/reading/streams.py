@@ -7,7 +7,8 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import IO, Any
 
 from ftcore.data.extraction import builtin_bytes
@@ -17,9 +18,11 @@ from ftcore.spec.data_paths import BUILTIN_PREFIX
 from ftcore.spec.errors import DataError, Problem
 
 BLOCK_BYTES = 1 << 20
+SMALL_BLOCK_BYTES = 1 << 16
 BOM = b"\xef\xbb\xbf"
 MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz"}
 """First bytes of a file -> how it is compressed, whatever its name says."""
+UNPACKERS: dict[str, Callable[[IO[bytes]], Any]] = {"gzip": lambda raw: gzip.GzipFile(fileobj=raw), "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
 
 
 class ByteStream:
@@ -33,10 +36,14 @@ class ByteStream:
         self.offset = start
         """Of the next byte that `read` gives."""
         self._ahead: list[bytes] = []
+        self._failure: DataError | None = None
         self._raw = _open(file)
         self._text = self._decompressed()
-        if start:
+        try:
             self._skip(start)
+        except DataError:
+            self.__exit__()
+            raise
 
     @property
     def measured_in(self) -> str:
@@ -52,9 +59,12 @@ class ByteStream:
     def peek(self, size: int) -> bytes:
         """At least the next `size` bytes, or all there are, without taking them."""
         held = sum(map(len, self._ahead))
-        while held < size and (block := self._next()):
-            self._ahead.append(block)
-            held += len(block)
+        try:
+            while held < size and (block := self._next()):
+                self._ahead.append(block)
+                held += len(block)
+        except DataError as error:
+            self._failure = error  # once what stands before it is taken
         self._ahead = [b"".join(self._ahead)] if held else []
         return self._ahead[0] if held else b""
 
@@ -71,13 +81,18 @@ class ByteStream:
         """Bytes of the file on disk that were read so far."""
         return self._raw.tell()
 
-    def close(self) -> None:
+    def __enter__(self) -> ByteStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._text.close()
         self._raw.close()
 
     def _next(self) -> bytes:
+        if self._failure is not None:
+            raise self._failure
         try:
-            return bytes(self._text.read(BLOCK_BYTES))
+            return bytes(self._read())
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._damaged(error) from error
 
@@ -89,14 +104,16 @@ class ByteStream:
         what = f"{kind} is cut off" if cut else f"{kind} is damaged ({error})" if file.compression else f"can't be read: {error}"
         return _error(file, f"{what} after {self.offset + held} bytes of its text", "download or copy the file again")
 
+    def _read(self) -> Any:
+        # Small steps where there is compression: what comes before damage is given before the error is.
+        if self.file.compression in UNPACKERS:
+            return self._text.read1(BLOCK_BYTES)
+        return self._text.read(SMALL_BLOCK_BYTES if self.file.compression else BLOCK_BYTES)
+
     def _decompressed(self) -> Any:
         name, raw = self.file.compression, self._raw
-        if name == "gzip":
-            return gzip.GzipFile(fileobj=raw)
-        if name == "bz2":
-            return bz2.BZ2File(raw)
-        if name == "xz":
-            return lzma.LZMAFile(raw)
+        if name in UNPACKERS:
+            return UNPACKERS[name](raw)
         if name == "zstd":
             import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -105,11 +122,14 @@ class ByteStream:
 
     def _skip(self, start: int) -> None:
         if not self.file.compression:
-            self._raw.seek(start)
+            if start:
+                self._raw.seek(start)
             return
         self.offset = 0
         while self.offset < start:
             block = self.read()
+            if not block and start - self.offset == 1:
+                return  # behind a last line that has no line end
             if not block:
                 raise _error(self.file, f"holds {self.offset} bytes of text, reading was to go on at {start}", "the file has changed: take the one read before")
             if self.offset > start:
@@ -117,10 +137,15 @@ class ByteStream:
                 self.offset = start
 
 
+@cache
+def _builtin(name: str) -> bytes:
+    return builtin_bytes(name)
+
+
 def _open(file: DataFile) -> IO[bytes]:
     name = str(file.path)
     if name.startswith(BUILTIN_PREFIX):
-        return io.BytesIO(builtin_bytes(name))
+        return io.BytesIO(_builtin(name))
     try:
         if is_remote(file):
             return io.BufferedReader(RemoteFile(file), BLOCK_BYTES)
