@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ftcore.data.columns import Packed, pack
 from ftcore.data.formats.record_kinds import Conversation, PlainText, Record
 from ftcore.data.formats.record_maker import RecordMaker
-from ftcore.data.overlong import Fitted, fit
+from ftcore.data.overlong import NO_TARGETS, Fitted, fit
 from ftcore.data.prepared import ModelSource
 from ftcore.data.problems import placed
 from ftcore.data.reading.rows import BadRow, Chunk, Row
@@ -126,8 +126,8 @@ class _Desk:
             fix = "raise data.max_length, or set data.overlong to drop, truncate_right, truncate_left or split"
             self._problems.append(Problem(what=what, file=row.file, line=row.line, where=f"row {row.number}", fix=fix))
             return
-        roles = record.roles if isinstance(record, Conversation) else ""
-        self._keep(row, fit(result, self._data.overlong, limit, is_text=isinstance(record, PlainText)), length, roles)
+        fitted = fit(result, self._data.overlong, limit, is_text=isinstance(record, PlainText))
+        self._keep(row, fitted, length, record.roles if fitted.reason == NO_TARGETS and isinstance(record, Conversation) else "")
 
     def worked(self, read: int) -> Worked:
         """What the rows became."""
@@ -154,7 +154,7 @@ class _Desk:
         tally.split += fitted.outcome == "split"
         if fitted.outcome == "dropped":
             tally.dropped[fitted.reason] += 1
-            self._first_bad = self._first_bad or f"row {row.number}: {fitted.reason}{f' (roles: {roles})' if roles else ''}"
+            self._first_bad = self._first_bad or (f"row {row.number}: {fitted.reason} (roles: {roles})" if roles else "")
         if fitted.outcome:
             self._tell(row, fitted.outcome, fitted.reason, tokens=length, fitted=fitted, roles=roles)
 
