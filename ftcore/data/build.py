@@ -123,12 +123,14 @@ def _make(making: Making) -> None:
     work = RowWork(key=work.key, dataset=decided, data=work.data, model=work.model)
     size = sum(file.size for file in source.files)
     processes = work.data.num_proc or processes_for(size, usable_cores())
+    # With torch in sight transformers imports it for its tokenizers too: seconds, and hundreds of megabytes, in each process.
+    hidden = () if work.model.trust_remote_code else ("torch",)
     by = f" with {processes} processes" if processes > 1 else ""
     emit("progress", stage="prepare", done=0, total=0, text=f"{work.key}: reading {work.dataset.path}{by}")
     progress = RowProgress(work.key, size)
     arrow = making.arrow
     with replacing(outcomes_path(arrow)) as outcomes, Gathered(arrow.parent, outcomes, MistakeLog(making.mistakes), progress) as gathered:
-        with contextlib.closing(results(work, chunks, processes)) as worked:
+        with contextlib.closing(results(work, chunks, processes, hidden)) as worked:
             for each in worked:
                 gathered.add(each)
         gathered.mistakes.stop(work.dataset.path)

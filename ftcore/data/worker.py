@@ -1,4 +1,4 @@
-"""A process that works on chunks: `python -m ftcore.data.worker DESCRIPTOR`, started by ftcore.data.workers."""
+"""A process that works on chunks: `python -m ftcore.data.worker DESCRIPTOR [MODULE...]`, started by ftcore.data.workers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ftcore.spec.errors import FtError
 
 
-def main(descriptor: int) -> None:
-    """Takes what makes the work, then numbered chunks; gives back (number, result or what was raised). Leaves when the other end is closed."""
+def main(descriptor: int, hidden: Sequence[str]) -> None:
+    """Takes what makes the work, then numbered chunks; gives back (number, result or what was raised). Leaves when the other end is closed.
+
+    `hidden`: modules that the work must not find.
+    """
     # Whoever started this process is told of Ctrl-C too, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     connection = Connection(descriptor)
     chunks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # A thread of its own: whoever sends a chunk must not wait for the result of the one before.
@@ -47,4 +52,4 @@ def _take(connection: Connection, chunks: queue.SimpleQueue[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

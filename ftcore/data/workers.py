@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import EVENTS_FD
 
-BYTES_A_PROCESS = 8_000_000
+BYTES_A_PROCESS = 4_000_000
 """A process takes a second or two to import its tokenizer; with less than this to read for each, it would not pay."""
 MOST_PROCESSES = 16
 AHEAD = 2
@@ -44,9 +44,10 @@ def usable_cores() -> int:
     return bound
 
 
-def results(make: Make[T, R], chunks: Iterator[T], processes: int) -> Generator[R, None, None]:
+def results(make: Make[T, R], chunks: Iterator[T], processes: int, hidden: Sequence[str] = ()) -> Generator[R, None, None]:
     """The result of each chunk, in order. With `processes` > 1 in as many others, which end with this generator: close it.
 
+    `hidden`: modules that those others do without, even where they are installed.
     Raises what `make` or its function raises, and DataError when a process ends by itself.
     """
     if processes < 2:
@@ -56,7 +57,7 @@ def results(make: Make[T, R], chunks: Iterator[T], processes: int) -> Generator[
         return
     team: list[_Worker] = []
     try:
-        team.extend(_Worker(make) for _ in range(processes))
+        team.extend(_Worker(make, hidden) for _ in range(processes))
         yield from _dealt(team, chunks)
     finally:
         for worker in team:
@@ -90,16 +91,17 @@ def _dealt(team: list[_Worker], chunks: Iterator[T]) -> Iterator[Any]:
 class _Worker:
     """One process, started with an argument list; what it prints goes where this process prints."""
 
-    def __init__(self, make: Any) -> None:
+    def __init__(self, make: Any, hidden: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
         self.connection = Connection(ours.detach())
         self.unfinished = 0
         path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
         # A tokenizer's own threads would only compete with the other processes; the descriptor of events isn't inherited.
-        environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        # That a hidden module is missing is no news.
+        environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
         environment.pop(EVENTS_FD, None)
         with theirs:
-            arguments = [sys.executable, "-m", "ftcore.data.worker", str(theirs.fileno())]
+            arguments = [sys.executable, "-m", "ftcore.data.worker", str(theirs.fileno()), *hidden]
             self._process = subprocess.Popen(arguments, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment, process_group=0)
         self.connection.send(make)
 

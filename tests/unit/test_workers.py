@@ -32,6 +32,10 @@ class Work:
         return self.double
 
     def double(self, number: int) -> tuple[int, int]:
+        if self.fails == "import":
+            import torch
+
+            assert torch
         if number == 7 and self.fails == "error":
             raise DataError("row 7 is none", fix="mend it")
         if number == 7 and self.fails == "bug":
@@ -51,6 +55,11 @@ def test_results_come_in_order_from_other_processes() -> None:
     pids = {pid for _, pid in made}
     assert len(pids) == 2 and os.getpid() not in pids
     assert not any(map(is_alive, pids))
+
+
+def test_a_hidden_module_is_not_found() -> None:
+    with pytest.raises(ImportError, match="torch"):
+        list(results(Work("import"), iter(range(2)), 2, ("torch",)))
 
 
 def test_one_process_is_this_one() -> None:
@@ -113,7 +122,7 @@ def test_no_process_outlives_the_one_that_started_it(signum: signal.Signals) -> 
 
 
 def test_processes_only_where_they_pay() -> None:
-    assert [processes_for(size, 64) for size in (1, 15_999_999, 16_000_000, 10**12)] == [1, 1, 2, 16]
+    assert [processes_for(size, 64) for size in (1, 7_999_999, 8_000_000, 10**12)] == [1, 1, 2, 16]
     assert processes_for(10**12, 2) == 2
     assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
 
