@@ -90,9 +90,11 @@ class ChatRenderer:
         return tuple(part for start, end in placed.slot_spans for part in self._control.spelt_in(text, start, end))
 
     def _spelt(self, shape: Shape, tools: Tools) -> str:
-        """A control token that a text of the row spells; empty when none does."""
-        own = next((found for text in shape.texts.values() if (found := self._control.first_in(text))), "")
-        return own or (self._control.first_in(json.dumps(tools, ensure_ascii=False)) if tools else "")
+        """A control token that a text of the row spells; empty when none does. Raises DataError where no text can: tools, keys, names."""
+        fixed = self._control.first_in("".join(shape.key) + (json.dumps(tools, ensure_ascii=False) if tools else ""))
+        if fixed:
+            raise self._control.refused(fixed)
+        return next((found for text in shape.texts.values() if (found := self._control.first_in(text))), "")
 
     def _weighted(self, conversation: Conversation, text: str, placed: Placed | None, counting: Mapping[int, float]) -> Weighted:
         """The answers' characters, each with its weight. Raises DataError when they can't be told."""
@@ -154,7 +156,7 @@ class ChatRenderer:
         if key not in self._takes_tools:
             self._takes_tools[key] = self._writes_tools(conversation, text)
         if lost is not None or not self._takes_tools[key]:
-            what = "ignores them" if lost is None else f"ignores one: {lost!r} is not in the text"
+            what = f"leaves out {lost!r}" if self._takes_tools[key] else "ignores them"
             raise DataError(f"the row has tools, and the chat template {what}", fix="use a model whose template takes tools, or take them out of the row")
 
     def _writes_tools(self, conversation: Conversation, text: str) -> bool:

@@ -82,7 +82,7 @@ def full_shape(messages: Sequence[Message], *, margins: bool) -> Shape:
         made = _Maker(shape=shape, index=index, margins=margins, ids=ids).message(message)
         shape.messages.append(made)
         plain = quick_shape([message]) if not margins else None
-        shape.key.append(plain.key[0] if plain is not None else json.dumps(made))
+        shape.key.append(plain.key[0] if plain is not None else json.dumps(made, ensure_ascii=False))
     return shape
 
 
