@@ -64,10 +64,9 @@ def draws_an_epoch(sizes: Mapping[str, int], rules: Mapping[str, DrawRule]) -> d
     given = {name: rules.get(name) for name in sizes}
     weights = {name: rule.weight for name, rule in given.items() if rule is not None and rule.weight is not None}
     if weights:
-        unweighted = [name for name in sizes if name not in weights]
-        wrong = [name for name, weight in weights.items() if not weight > 0]
-        problems = [Problem(what=f"set {name} has no weight, others have one", where=name, fix="give each set a weight, or none") for name in unweighted]
-        problems += [Problem(what=f"set {name} has weight {weights[name]}", where=name, fix="use a weight over 0, or leave the set out") for name in wrong]
+        wrong = [(name, "has no weight, others have one", "give each set a weight, or none") for name in sizes if name not in weights]
+        wrong += [(name, f"has weight {weight}", "use a weight over 0, or leave the set out") for name, weight in weights.items() if not weight > 0]
+        problems = [Problem(what=f"set {name} {what}", where=_key(name), fix=fix) for name, what, fix in wrong]
         if problems:
             raise DataError(problems)
         counts = _by_weight(sum(sizes.values()), weights)
@@ -75,8 +74,14 @@ def draws_an_epoch(sizes: Mapping[str, int], rules: Mapping[str, DrawRule]) -> d
         counts = {name: _by_rule(size, given[name]) for name, size in sizes.items()}
     never = [name for name, count in counts.items() if count < 1]
     if never:
-        raise DataError([Problem(what=f"an epoch draws no sample of set {name}", where=name, fix="give it more weight, or leave it out") for name in never])
+        fix = "give it more weight, or leave it out"
+        raise DataError([Problem(what=f"an epoch draws no sample of set {name}", where=_key(name), fix=fix) for name in never])
     return counts
+
+
+def _key(name: str) -> str:
+    """The key of a set in the spec."""
+    return "data.train" if name == "train" else f"data.train_sets.{name}"
 
 
 def _by_rule(size: int, rule: DrawRule | None) -> int:
