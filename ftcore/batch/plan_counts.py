@@ -95,7 +95,7 @@ def count_run(sequence: UpdateSequence, train: SampleMix, *, batch: BatchSection
         for name, each in counts_by_set(train, ids).items():
             sums[name] += each
         left -= len(ids)
-        if left <= 0:
+        if left <= 0 or len(bounds) < len(windows.bounds):
             break
     return RunCounts(
         updates=_joined(parts),
