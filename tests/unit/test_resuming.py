@@ -13,6 +13,7 @@ from ftcore.spec.errors import CheckpointError, ClusterError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 from launcher import run_change
+from launcher.cli import main
 from launcher.ds_config import render_ds_config
 from launcher.folder_files import remove_other_scripts
 from launcher.resolve import read_and_resolve
@@ -209,3 +210,49 @@ def test_scripts_of_hosts_that_are_gone(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "node_03.sh")
     remove_other_scripts(RunDir(tmp_path), 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["node_00.sh", "node_03.sh"]
+
+
+TWO_SETS = "{train_sets: {a: {path: 'builtin:extraction/train'}, b: {path: 'builtin:extraction/eval', epochs: 2}}}"
+MIX = SPEC.replace("{train: {path: 'builtin:extraction/train'}}", TWO_SETS)
+
+
+def started_with_a_mix(tmp_path: Path) -> ResolvedSpec:
+    (tmp_path / "spec.yaml").write_text(MIX % ("fp32", 2, ""))
+    return read_and_resolve(Options(spec_path=tmp_path / "spec.yaml")).resolved
+
+
+def test_data_change_where_that_was_allowed_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = started_with_a_mix(tmp_path)
+    (tmp_path / "more.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n')
+    monkeypatch.chdir(tmp_path)
+    options = Options(sets=("data.train_sets.b.epochs=3", "data.train_sets.c.path=more.jsonl", "data.max_length=64"))
+    with pytest.raises(SpecError) as caught:
+        resolve_again(before, options, 2)
+    assert [problem.where for problem in caught.value.problems] == ["data.train_sets.b.epochs", "data.train_sets.c.path", "data.max_length"]
+    assert "the position in the data would mean other samples" in str(caught.value) and "or add --allow-data-change" in str(caught.value)
+    after = resolve_again(before, options, 2, other_data=True)
+    assert after.spec.data.train_sets["b"].epochs == 3 and after.spec.data.train_sets["c"].path == str(tmp_path / "more.jsonl")
+    assert after.spec.data.train_sets["a"] == before.spec.data.train_sets["a"] and after.spec.data.max_length == 64
+    assert after.sources["data.max_length"] == "--set (resume, attempt 2)"
+    assert set(changes(before, after)) >= {"data.train_sets.b.epochs", "data.train_sets.c.path", "data.max_length"}
+    with pytest.raises(SpecError, match=r"train\.seed can't change"):
+        resolve_again(before, Options(sets=("train.seed=9",)), 2, other_data=True)
+    with pytest.raises(SpecError, match="nothing_there"):
+        resolve_again(before, Options(sets=("data.train_sets.a.path=nothing_there.jsonl",)), 2, other_data=True)
+
+
+@pytest.mark.parametrize("arguments", [["--allow-data-change"], ["submit", "--allow-data-change", "spec.yaml"]])
+def test_allowing_other_data_goes_with_a_resume(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2 and "it goes with --resume RUN" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["launch", "submit"])
+def test_the_help_says_what_becomes_of_the_order(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("update's number, learning rate and optimizer state", "order is that of the new data", "rows may be seen again or never"):
+        assert words in text
