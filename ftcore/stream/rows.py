@@ -7,8 +7,9 @@ from functools import cache
 
 from ftcore.data.reading.json_layout import json_layout
 from ftcore.data.reading.lines import is_blank, row_of
-from ftcore.data.reading.reader import OPEN_END, read_at, sniffed
+from ftcore.data.reading.reader import OPEN_END, read_at
 from ftcore.data.reading.rows import BadRow, DataFile, Row
+from ftcore.data.reading.sniff import sniffed
 from ftcore.data.reading.streams import BLOCK_BYTES, BOM
 from ftcore.spec.errors import DataError, Problem
 from ftcore.stream.state import Place

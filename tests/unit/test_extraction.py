@@ -10,13 +10,19 @@ import pytest
 
 from ftcore.data.extraction import EVAL_ROWS, TRAIN_ROWS, builtin_bytes, extraction_rows
 from ftcore.data.formats.record_maker import to_records
-from ftcore.data.records import load_bytes, parse_rows
+from ftcore.data.reading.reader import read_chunks
+from ftcore.data.reading.rows import Row
 from ftcore.data.spans import Tokens
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
 from tests.unit.base_models import SMOLLM2, loaded
+from tests.unit.read_files import source_of
 
 TRAIN, EVAL = "builtin:extraction/train", "builtin:extraction/eval"
+
+
+def rows_of(path: str) -> list[Row]:
+    return [row for chunk in read_chunks(source_of(path)) for row in chunk.rows() if isinstance(row, Row)]
 
 
 def test_bytes_are_the_same_everywhere() -> None:
@@ -25,7 +31,7 @@ def test_bytes_are_the_same_everywhere() -> None:
 
 
 def test_no_text_is_in_both_parts() -> None:
-    texts = [{row.value["messages"][1]["content"] for row in parse_rows(load_bytes(path), path)} for path in (TRAIN, EVAL)]
+    texts = [{row.value["messages"][1]["content"] for row in rows_of(path)} for path in (TRAIN, EVAL)]
     assert [len(part) for part in texts] == [TRAIN_ROWS, EVAL_ROWS] == [2000, 100]
     assert not texts[0] & texts[1]
 
@@ -47,7 +53,7 @@ def test_optional_fields_are_often_missing() -> None:
 
 
 def test_length_in_tokens() -> None:
-    records = to_records(parse_rows(builtin_bytes(TRAIN), TRAIN), DataSet(path=TRAIN), "data.train")
+    records = to_records(rows_of(TRAIN), DataSet(path=TRAIN), "data.train")
     results = [tokens for tokens in loaded(SMOLLM2)[0](records) if isinstance(tokens, Tokens)]
     lengths, supervised = np.array([len(tokens.ids) for tokens in results]), np.array([tokens.supervised for tokens in results])
     assert lengths.min() >= 60

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftcore.data.reading.batches import GROUP, row_count
-from ftcore.data.reading.columnar import rows_of
+from ftcore.data.reading.columnar import nulls_in, rows_of
 from ftcore.data.reading.reader import parts, read_chunks
 from ftcore.data.reading.rows import BadRow, Row
 from tests.unit.read_files import outcome, read, refused, source_of
@@ -94,7 +94,8 @@ def test_other_types_become_text_or_plain_values() -> None:
         "nothing": pa.nulls(1),
         "half": pa.array([0.5], pa.float16()),
     }
-    ((value, _),) = rows_of(pa.record_batch(columns))
+    ((value, nulls),) = rows_of(pa.record_batch(columns))
+    assert nulls == nulls_in(pa.record_batch(columns)) == 2
     assert value == {
         "when": "2026-01-02T03:00:00+00:00",
         "day": "2026-01-02",
@@ -125,6 +126,9 @@ def test_cut_files_are_refused(tmp_path: Path, name: str) -> None:
 def test_other_bytes_under_these_names_are_refused(tmp_path: Path) -> None:
     for name in ("a.parquet", "a.arrow", "b.parquet"):
         assert "can't be read as" in refused(tmp_path, name, b"" if name == "b.parquet" else b'{"a": 1}\n' * 10).problems[0].what
+    for name in ("a.jsonl", "a.json", "a.csv", "a.jsonl.gz"):
+        write(pa.table({"a": [1]}), tmp_path / "rows.parquet")
+        assert "of the kind parquet under another name" in refused(tmp_path, name, (tmp_path / "rows.parquet").read_bytes()).problems[0].what
     assert "unpack it" in refused(tmp_path, "a.parquet.gz", b"x").problems[0].what
 
 
@@ -164,6 +168,12 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
+def nulls_of(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(1 if each is None else nulls_of(each) for each in value.values())
+    return sum(map(nulls_of, value)) if isinstance(value, list) else 0
+
+
 @given(rows=st.lists(st.fixed_dictionaries({"x": VALUES}), min_size=1, max_size=5))
 def test_random_values_are_those_that_arrow_kept(rows: list[dict[str, Any]]) -> None:
     try:
@@ -173,4 +183,6 @@ def test_random_values_are_those_that_arrow_kept(rows: list[dict[str, Any]]) -> 
     batch = table.combine_chunks().to_batches()[0]
     for start in range(len(rows)):
         found = rows_of(batch.slice(start))
+        assert sum(count for _, count in found) == nulls_in(batch.slice(start))
+        assert sum(count for _, count in found) == sum(nulls_of(value) for value in table["x"].to_pylist()[start:])
         assert [value["x"] for value, _ in found] == [without_nulls(value) for value in table["x"].to_pylist()[start:]]

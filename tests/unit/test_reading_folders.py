@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,11 +90,14 @@ def test_what_is_left_out_is_told(tmp_path: Path, notes: Callable[[], list[str]]
     source_of(f"{tmp_path}/*")
     (tmp_path / "empty.jsonl").touch()
     list(read_chunks(source_of(f"{tmp_path}/*.jsonl")))
+    pq.write_table(pa.table({"a": [{"b": 1, "c": None}, {"b": None, "c": 2}]}), tmp_path / "a.parquet")
+    list(read_chunks(source_of(tmp_path / "a.parquet")))
     assert notes() == [
         f"{tmp_path}: left out: 2 files that are no data (x.pdf, y.py), 1 files of no split",
         f"{tmp_path}: the split train is taken, 1 of 3 files",
         f"{tmp_path}/*: left out: 2 files that are no data",
         f"{tmp_path}/empty.jsonl has no rows",
+        f"{tmp_path}/a.parquet: 2 nulls inside structs are left out: there they can't be told from keys that a row doesn't have",
     ]
 
 
@@ -229,9 +234,6 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_names_without_a_known_ending(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"a": [1]}), tmp_path / "rows")
     assert [outcome(row) for row in read(tmp_path / "rows")] == [{"a": 1}]
     assert [outcome(row) for row in read(tree(tmp_path, "lines") / "lines")] == [{"a": 1}]

@@ -181,6 +181,8 @@ def test_broken_arrays_stop(tmp_path: Path, text: str, reason: str) -> None:
     [
         ("a.json", '{"data": [1],\n "more": 2}', "one JSON object with the keys data, more"),
         ("a.jsonl", '{\n"a": 1\n}\n{\n"a": 2\n}', "several lines each"),
+        ("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs"),
+        ("a.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs"),
         ("a.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs"),
     ],
 )

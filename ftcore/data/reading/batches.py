@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from ftcore.data.reading.columnar import json_error, rows_of
 from ftcore.data.reading.remote import RemoteFile, is_remote
 from ftcore.data.reading.rows import BadRow, DataFile, Items, Row, bad_row
+from ftcore.data.reading.sniff import first_bytes, refuse_pointer
 from ftcore.spec.errors import DataError, Problem
 
 GROUP = 1 << 32
@@ -149,6 +150,8 @@ def _reported(file: DataFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
+        if file.path.is_file():
+            refuse_pointer(file, first_bytes(file))
         kind = "a parquet file" if file.kind == "parquet" else "an Arrow file or stream"
         reason = " ".join(str(error).split())
         what = f"can't be read as {kind} ({file.size} bytes): {reason}"

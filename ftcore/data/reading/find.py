@@ -13,6 +13,7 @@ from ftcore.data.reading.folders import KINDS, check_one_kind, data_file, data_n
 from ftcore.data.reading.hub_files import hub_source
 from ftcore.data.reading.readme import has_configurations, resolved_splits
 from ftcore.data.reading.rows import DataFile, Source
+from ftcore.data.reading.sniff import COLUMNAR_MAGICS
 from ftcore.data.reading.splits import Purpose, chosen
 from ftcore.data.reading.streams import BOM, MAGICS
 from ftcore.spec.data_paths import file_kind, path_kind
@@ -20,7 +21,6 @@ from ftcore.spec.data_sections import DataSet
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
 
-COLUMNAR_MAGICS = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 WALKED = 5_000
 """Files looked at, at most, for names like one that is missing."""
 

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 from ftcore.data.reading.json_text import LENIENT
 from ftcore.data.reading.rows import DataFile
-from ftcore.data.reading.streams import BOM, MAGICS, ByteStream
+from ftcore.data.reading.streams import BOM, ByteStream
 from ftcore.spec.errors import DataError, Problem
 
 PROBE_BYTES = 1 << 20
 OBJECT_BYTES = 64 << 20
 """So much is read, at most, to find out whether a file is one object over many lines."""
-GIT_LFS = b"version https://git-lfs.github.com/spec/"
 
 Layout = Literal["lines", "array"]
 
@@ -22,27 +21,17 @@ def json_layout(file: DataFile) -> Layout:
     """`array` when the file is one JSON array, on one line or many, else `lines`.
 
     An array that more lines follow is `lines`: each of its lines must be an object. Raises DataError for a file that is one object over
-    several lines, or a pointer of git-lfs.
+    several lines.
     """
     with ByteStream(file) as stream:
         stream.skip(BOM)
         head = stream.peek(PROBE_BYTES).lstrip()
-        if head.startswith(GIT_LFS):
-            raise _refused(file, "holds a pointer of git-lfs, not the data", "fetch the data: git lfs pull")
         if head.startswith(b"["):
             line, _, rest = head.partition(b"\n")
             return "lines" if rest.strip() and _value(line) is not None else "array"
         if head.startswith(b"{") and _value(head.partition(b"\n")[0]) is None:
             _refuse_object(file, stream.peek(OBJECT_BYTES).lstrip())
         return "lines"
-
-
-def true_compression(file: DataFile) -> str:
-    """How the file is compressed by its first bytes; a name that says something else is a mistake that is easy to mend here."""
-    plain = DataFile(path=file.path, name=file.name, kind=file.kind, size=file.size)
-    with ByteStream(plain) as stream:
-        head = stream.peek(8)
-    return next((name for magic, name in MAGICS.items() if head.startswith(magic)), "")
 
 
 def _value(raw: bytes) -> Any:

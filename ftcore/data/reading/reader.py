@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ftcore.data.reading.batches import BatchChunk, batch_items, batches, group_starts
+from ftcore.data.reading.columnar import nulls_in
 from ftcore.data.reading.csv_rows import csv_items
 from ftcore.data.reading.json_array import array_items, grouped
-from ftcore.data.reading.json_layout import json_layout, true_compression
+from ftcore.data.reading.json_layout import json_layout
 from ftcore.data.reading.lines import line_chunks, line_items, line_start
 from ftcore.data.reading.rows import BadRow, Chunk, DataFile, Item, Items, Row, Source
+from ftcore.data.reading.sniff import sniffed
 from ftcore.data.reading.streams import ByteStream
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.events import emit
@@ -38,17 +40,21 @@ def read_chunks(source: Source, rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
     """All rows of a data set in order, `rows` at a time; a chunk ends with its file.
 
     Raises DataError when a file can't be opened, is cut or damaged so that its rows can't be told apart, and when there are no rows.
-    An empty file among others is told in a note.
+    Empty files among others, and nulls left out of structs, are told in notes.
     """
-    first, read = 1, 0
+    first, read, nulls = 1, 0, 0
     for file in source.files:
         before = first
         for chunk in _file_chunks(file, first, rows, read):
             first += chunk.count
+            nulls += nulls_in(chunk.batch) if isinstance(chunk, BatchChunk) else 0
             yield chunk
         read += file.size
         if first == before and len(source.files) > 1:
             emit("note", text=f"{file.name} has no rows")
+    if nulls:
+        names = source.files[0].name if len(source.files) == 1 else f"{len(source.files)} files"
+        emit("note", text=f"{names}: {nulls} nulls inside structs are left out: there they can't be told from keys that a row doesn't have")
     if first == 1:
         names = ", ".join(file.name for file in source.files[:3])
         one = "no rows: the file is empty" if source.files[0].kind != "csv" else "no rows: the file is empty, or has only a header"
@@ -88,11 +94,6 @@ def parts(file: DataFile, count: int) -> list[tuple[int, int]]:
     else:
         cuts = [0]
     return list(zip(cuts, [*cuts[1:], OPEN_END], strict=True))
-
-
-def sniffed(file: DataFile) -> DataFile:
-    """The file with its compression as its first bytes tell it."""
-    return replace(file, compression=true_compression(file))
 
 
 def _file_chunks(file: DataFile, first: int, rows: int, read: int) -> Iterator[Chunk]:
