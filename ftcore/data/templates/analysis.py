@@ -22,7 +22,7 @@ NO_END = DataError(
 def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_in: bool = False) -> Layout:
     """The layout of rows with this shape and these tools; `tools_stand_in`: the tools are stand-ins for any.
 
-    Raises DataError when the template refuses the stand-ins, or ignores their tools.
+    Raises DataError when the template refuses the stand-ins.
     """
     analysis = Analysis(template, shape, tools)
     whole = analysis.whole
@@ -32,11 +32,8 @@ def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_i
     turns = tuple(spot_of(whole, at) for at in find_turns(shape.messages, whole, analysis.prefix, template.added, ends))
     compared = (0, 0)
     if tools_stand_in:
-        mark = whole.text.rfind(TOOL_MARK)
-        if mark < 0:
-            raise DataError("the row has tools, and the chat template ignores them", fix="use a model whose template takes tools, or take them out of the row")
-        piece = spot_of(whole, mark)[0]
-        compared = turns[0] if turns and turns[0][0] == piece and turns[0] > spot_of(whole, mark) else (piece, len(whole.glue[piece]))
+        mark = spot_of(whole, whole.text.rfind(TOOL_MARK) + len(TOOL_MARK))
+        compared = turns[0] if turns and turns[0][0] == mark[0] and turns[0] >= mark else (mark[0], len(whole.glue[mark[0]]))
     shown = {slot.key[0] for slot in whole.slots}
     left_out = tuple(sorted({key[0] for key in shape.kinds if key[0] >= 0 and key[0] not in found} - shown))
     return Layout(glue=whole.glue, slots=whole.slots, answers=answers, turns=turns, compared=compared, left_out=left_out)

@@ -28,8 +28,11 @@ def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: S
             everything = ranges[0] == (0, len(whole.text))
             covers = "the whole text, prompt included" if everything else f"the text of message {slot.key[0] + 1}, which isn't the assistant's"
             raise DataError(f"the template's {{% generation %}} markers mark {covers} (roles: {roles})", fix=MARKER_FIX)
-    low, high = rendered or _between(whole, shape, index)
-    parts = [(max(start, low), min(end, high)) for start, end in ranges if start < high and end > low]
+    if rendered:
+        parts = [(max(start, rendered[0]), min(end, rendered[1])) for start, end in ranges if start < rendered[1] and end > rendered[0]]
+    else:
+        low, high = _between(whole, shape, index)
+        parts = [(start, end) for start, end in ranges if low <= start and end <= high]
     if not parts:
         return []
     inside = [key for key, (begin, end) in whole.of_keys(index) if any(start <= begin and end <= last for start, last in parts)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -105,10 +104,7 @@ class ChatRenderer:
         if len(unmarked) == len(counting) or any(index in conversation.weights for index in unmarked):
             what = "leave out every answer" if len(unmarked) == len(counting) else f"don't tell its answers apart: they leave out message {unmarked[0] + 1}"
             raise DataError(f"the template's {{% generation %}} markers {what} (roles: {conversation.roles})", fix=MARKER_FIX)
-        weighted = [(span, weight) for index, weight in counting.items() for span in parts[index]]
-        if any(later[0] < earlier[1] for (earlier, _), (later, _) in itertools.pairwise(weighted)):
-            raise DataError(f"the chat template's answers overlap (roles: {conversation.roles})", fix="use a template that writes one answer after the other")
-        return weighted
+        return [(span, weight) for index, weight in counting.items() for span in parts[index]]
 
     def _place(self, messages: list[Message], tools: Tools, shape: Shape, text: str, needed: Collection[int], *, whole: bool) -> Placed | None:
         """The row's text laid over the layout of its shape; `whole`: every character must be compared, tools too."""
@@ -184,8 +180,8 @@ def _check_all_written(conversation: Conversation, text: str, placed: Placed | N
     if placed is not None:
         left_out = placed.layout.left_out
     else:
-        said = {index: str(message["content"] or "").strip() for index, message in enumerate(conversation.messages) if message["role"] != "assistant"}
-        left_out = tuple(index for index, words in said.items() if words not in text and json.dumps(words, ensure_ascii=False)[1:-1] not in text)
+        said = {index: str(message.get("content") or "").split() for index, message in enumerate(conversation.messages) if message["role"] != "assistant"}
+        left_out = tuple(index for index, words in said.items() if words and not any(word in text for word in words))
     if left_out:
         role = conversation.messages[left_out[0]]["role"]
         raise DataError(
