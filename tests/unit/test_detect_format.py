@@ -106,6 +106,7 @@ def test_most_rows_tell_and_the_others_are_named() -> None:
     assert [problem.where for problem in caught.value.problems] == ["row 2", "row 3", "row 5", "row 6"]
     text = str(caught.value)
     assert text.count("it looks like the format prompt_completion") == 2 and "here messages: give these rows a set of their own" in text
+    assert "if all are so, write format: prompt_completion, columns: {prompt: question, completion: answer}" in text
     assert "write data.train.columns: {messages: conversation}" in text and "data.train.columns: {messages: NAME}" in text
 
 

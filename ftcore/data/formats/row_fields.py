@@ -66,7 +66,8 @@ class RowFields:
         if form == self._form:
             mapping = ", ".join(f"{name}: {own}" for name, own in columns)
             return DataError(what, fix=f"write {self._where}.columns: {{{mapping}}}")
-        fix = f"rows of a set have one format, here {self._form}: give these rows a set of their own"
+        mapping = f", columns: {{{', '.join(f'{name}: {own}' for name, own in columns)}}}" if columns else ""
+        fix = f"rows of a set have one format, here {self._form}: give these rows a set of their own; if all are so, write format: {form}{mapping}"
         return DataError(f"{what}; it looks like the format {form}", fix=fix)
 
 
