@@ -61,7 +61,7 @@ class Examiner:
         except DataError as error:
             return Examined(prepared=NOTHING, refusals=error.problems)
         prepared, refusals = self._prepare(key, dataset, decided, source, streamed=self._data.streaming and purpose == "train")
-        template = template_facts(self._tokenizer, self._data.chat_template, records_of(first, decided, key))
+        template = template_facts(self._tokenizer, self._data.chat_template, self._data.loss_on, records_of(first, decided, key))
         return Examined(prepared=prepared, format_reason=reason, revision=source.revision, template=template, refusals=refusals)
 
     def _prepare(self, key: str, dataset: DataSet, decided: DataSet, source: Source, *, streamed: bool) -> tuple[PreparedSet, tuple[Problem, ...]]:

@@ -45,7 +45,7 @@ def render_page(report: Report) -> str:
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
     plots = {name: plot_of(each.histogram, report.max_length) for name, each in report.sets.items()}
-    refusals = sum(len(each.refusals) for each in report.sets.values())
+    refusals = len(report.refusals) + sum(len(each.refusals) for each in report.sets.values())
     page: str = environment.get_template(TEMPLATE).render(
         report=report, plots=plots, refusals=refusals, left=LEFT, width=WIDTH, bar=BAR, read_equation=read_equation, shown_fate=shown_fate
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ def segments_of(backend: Any, ids: Sequence[int], spans: Sequence[tuple[int, int
             continue
         before = str(backend.decode(list(ids[:end]), skip_special_tokens=False))
         # A character whose tokens are on both sides goes to the second one.
-        until = len(os.path.commonprefix((before, whole)))
+        until = next((index for index, (one, other) in enumerate(zip(before, whole, strict=False)) if one != other), min(len(before), len(whole)))
         segments.append(Segment(text=whole[told:until], tokens=end - at, weight=weight))
         at, told = end, until
     return segments

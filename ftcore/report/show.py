@@ -15,7 +15,7 @@ from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import Fitted, fit
 from ftcore.data.reading.rows import BadRow, Row, Source
 from ftcore.data.spans import Tokens
-from ftcore.data.templates.tokenise import make_tokenise
+from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.report.facts import TemplateFacts
 from ftcore.report.first_rows import find_source, first_rows, format_of, row_of
@@ -103,9 +103,9 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
         return _bad(row, error, about, template=None)
     model = resolve_model_source(resolved.spec.model, cache_dir)
     tokenizer = load_tokenizer(model.path, trust_remote_code=model.trust_remote_code, chat_template=data.chat_template)
-    template = template_facts(tokenizer, data.chat_template, [record])
+    template = template_facts(tokenizer, data.chat_template, data.loss_on, [record])
     try:
-        (found,) = make_tokenise(model, data.chat_template, data.loss_on)([record])
+        (found,) = tokenise_with(tokenizer, data.loss_on)([record])
     except DataError as error:
         return _bad(row, error, about, template)
     if isinstance(found, DataError):

@@ -148,7 +148,7 @@ def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | 
     from launcher.data_verbs.report_text import render_report
     from launcher.run_folder import shown, write_files
 
-    paths = DataReportDir((output or Path(REPORT_FOLDER)).absolute())
+    paths = DataReportDir(_report_folder(output or Path(REPORT_FOLDER)))
     request = DataRequest(origin=resolution.origin, samples=samples, listed=listed, output=str(paths.path), html=html)
     facts = ask("report", resolution.resolved, request)
     width = shutil.get_terminal_size().columns
@@ -160,10 +160,25 @@ def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | 
         written = [paths.json, paths.text, *([paths.html] if html else [])]
         _say("\nreport: " + ", ".join(shown(path) for path in written))
     if facts["refuses"]:
-        refusals = [Problem(**problem) for each in facts["sets"].values() for problem in each["refusals"]]
+        refusals = [Problem(**problem) for each in (facts, *facts["sets"].values()) for problem in each["refusals"]]
         count = len(refusals)
-        what = "training would refuse this data" + (f", for {count} reasons" if count > 1 else f": {refusals[0].what}" if refusals else "")
-        raise DataError(what, where=", ".join(each["key"] for each in facts["sets"].values() if each["refusals"]), fix=f"see {shown(paths.text)}")
+        what = "training would refuse this data" + (f", for {count} reasons" if count > 1 else f": {refusals[0].what}")
+        fix = f"see {shown(paths.text)}" if count > 1 else f"{refusals[0].fix}; more in {shown(paths.text)}"
+        raise DataError(what, where=", ".join(each["key"] for each in facts["sets"].values() if each["refusals"]) or "data", fix=fix)
+
+
+def _report_folder(path: Path) -> Path:
+    """The folder for a report's files, made before anything is computed. Raises CheckpointError when it can't be written to."""
+    import tempfile
+
+    from ftcore.spec.errors import CheckpointError
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path.absolute()
+    except OSError as error:
+        raise CheckpointError(f"can't write into {path}: {error.strerror}", where="--output", fix="choose a folder that can be written to with -o") from error
 
 
 def show(resolution: Resolution, *, row: int, set_name: str, as_json: bool) -> None:

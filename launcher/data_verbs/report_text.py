@@ -28,8 +28,9 @@ def render_report(report: Facts, paint: Paint, *, width: int) -> str:
     lines = [paint.title(f"data of {report['spec']}"), *_head(report), *(paint.warning(f"note: {note}") for note in report["notes"])]
     for name, facts in report["sets"].items():
         lines += ["", *_set(name, facts, report, paint, width)]
-    if report["overlaps"] or report["mix"]:
-        lines += ["", paint.title("between the sets"), *_mix(report["mix"]), *_overlaps(report["overlaps"], paint)]
+    if report["overlaps"] or report["mix"] or report["refusals"]:
+        lines += ["", paint.title("between the sets"), *(paint.wrong(_line("refused", _problem(each))) for each in report["refusals"])]
+        lines += [*_mix(report["mix"]), *_overlaps(report["overlaps"], paint)]
     return "\n".join(lines)
 
 

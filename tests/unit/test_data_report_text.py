@@ -88,10 +88,11 @@ def test_the_report_as_text(tmp_path: Path) -> None:
         "files       2: f.jsonl, <script>",
     ):
         assert words in text, words
+    facts["refusals"] = [{"what": "no weight", "where": "b", "fix": "give one", "file": "", "line": None}]
     facts["overlaps"][0] |= {"rows": 0, "prompts": 0, "pairs": []}
     facts["sets"]["eval"] |= {"rows": 0, "rendered": []}
     text = render_report(facts, COLOURED, width=60)
-    assert "no row of the one is in the other" in text and "\x1b[1m" in text and "\x1b[31mred" not in text
+    assert "b: no weight (give one)" in text and "no row of the one is in the other" in text and "\x1b[1m" in text and "\x1b[31mred" not in text
     assert (counted(1, "row"), counted(1000, "row")) == ("1 row", "1,000 rows")
 
 
@@ -164,6 +165,13 @@ def test_caches_as_text() -> None:
 def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     assert main(["data", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_report_needs_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main(["data", "report", "-o", "file/inside"]) == 5
+    assert "can't write into file/inside" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_a_bar() -> None:
