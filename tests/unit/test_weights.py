@@ -145,7 +145,8 @@ def test_weight_of_a_pair() -> None:
     encoded = tokenise_with(wrap(byte_level(specials=IM), template=None, eos=END))(pairs)
     assert [tokens.weights for tokens in encoded if isinstance(tokens, Tokens)] == [(2.0,), (), (1.0,), (1.0,)]
     assert "row 1: w is negative" in refused({"prompt": "a", "completion": "b", "w": -2}, form="prompt_completion", weight="w")
-    assert "data.train.columns.weight: none of the first 1 rows has the field 'w'" in refused({"prompt": "a", "completion": "b"}, form="prompt_completion", weight="w")
+    unseen = refused({"prompt": "a", "completion": "b"}, form="prompt_completion", weight="w")
+    assert "data.train.columns.weight: none of the first 1 rows has the field 'w'" in unseen
 
 
 def test_weight_of_a_row_times_those_of_its_messages() -> None:
