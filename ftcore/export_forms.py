@@ -133,7 +133,7 @@ def save_whole(model: PreTrainedModel, folder: Path, trained: Trained) -> None:
     if generation is not None:
         own = generation.eos_token_id
         stops = stop_ids(tokenizer, own, chat=bool(tokenizer.chat_template))
-        if set(stops) != {own} and set(stops) != set(own if isinstance(own, list) else []):
+        if set(stops) != set(own if isinstance(own, list) else [own]):
             generation.eos_token_id = stops if len(stops) > 1 else stops[0]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

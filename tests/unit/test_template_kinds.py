@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ftcore.data.formats.record_kinds import Conversation
+from ftcore.data.spans import Tokens
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.spec.errors import DataError
@@ -76,14 +77,9 @@ def test_contents_that_only_the_row_itself_shows(base: str) -> None:
             "generation prompt is not how it begins message 2",
         ),
         (
-            without("#").replace("m['role'] + ", "(m['role'] if not loop.last or loop.first else m['role'] + '!') + "),
+            without("#").replace("{% for", "{{ 'x' if messages | length > 2 }}{% for", 1),
             chat("u # a", "a b", "u c", "a d"),
-            "generation prompt is not how it begins message 2|renders message 2 or those before it differently",
-        ),
-        (
-            without("#").replace("'<|im_end|>' +", "('<|im_end|>' if loop.last else '</s>') +"),
-            chat("u # a", "a b", "u c", "a d"),
-            "renders message 2 or those before it differently|is not how it begins",
+            "renders message 2 or those before it differently once later ones follow",
         ),
         (
             without("#", MARKED.replace("m['role'] == 'assistant'", "m['role'] == 'assistant' and loop.last")),
@@ -131,6 +127,17 @@ def test_refused_on_stand_ins(template: str, row: Conversation, reason: str) -> 
     """D15: never silently nothing, never what isn't the assistant's."""
     with pytest.raises(DataError, match=reason):
         found(template, row)
+
+
+@pytest.mark.parametrize("template", [CHATML, without("#")])
+def test_first_answer_with_a_weight_of_its_own(template: str) -> None:
+    """With loss_on all every token counts, but where an answer begins that nothing prompts can't be told."""
+    tokenizer = wrap(BACKEND, template=template, eos=END)
+    row, weighted = chat("a b", "u c # d"), chat("a b", "u c # d", weights={0: 2.0})
+    plain, refused = tokenise_with(tokenizer, "all")([row, weighted])
+    assert isinstance(plain, Tokens)
+    assert plain.spans == ((0, len(plain.ids)),)
+    assert "the first message is the assistant's, nothing prompts it" in str(refused)
 
 
 def test_answers_without_text_that_markers_do_not_tell_apart() -> None:
