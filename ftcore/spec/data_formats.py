@@ -86,7 +86,7 @@ def _looks(row: Mapping[str, Any], columns: Mapping[str, str]) -> Iterator[tuple
     if _all_in(row, names := _named("tokenized", columns)):
         yield "tokenized", names
     for own in dict.fromkeys((*(columns[name] for name in ("messages", "conversations") if name in columns), *TALKS)):
-        form = _talk(row.get(own))
+        form = talk_form(row.get(own))
         if form and columns.get("conversations") == own:
             form = "sharegpt"
         wanted = "messages" if form == "messages" else "conversations"
@@ -132,8 +132,8 @@ def listed(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _talk(value: Any) -> str:
-    """messages, sharegpt or empty: what a field's value is."""
+def talk_form(value: Any) -> str:
+    """messages, sharegpt or empty: what a field's value is, also when it is that in JSON text."""
     turns = listed(value)
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return ""
@@ -159,7 +159,7 @@ def _unknown(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> D
 def _advice(row: Mapping[str, Any]) -> str:
     """The format and columns that the row most likely means."""
     texts = [key for key, value in row.items() if isinstance(value, str) and value]
-    talks = {key: form for key, value in row.items() if (form := _talk(value))}
+    talks = {key: form for key, value in row.items() if (form := talk_form(value))}
     answer = next((own for own in ("answer", "response", "output") if own in row), "")
     asked = next((own for own in ("question", "query", "prompt", "instruction", "input") if own in row and own != answer), "")
     if "chosen" in row:

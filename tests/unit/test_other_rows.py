@@ -74,6 +74,15 @@ def test_pairs_have_no_place_for_tools() -> None:
     assert refused(talk, form="prompt_completion").count("row 1:") == 4
 
 
+def test_pairs_of_messages_as_json_text() -> None:
+    """As in a CSV file. A text that only looks like a list stays a text."""
+    (record,) = records({"prompt": json.dumps([USER]), "completion": json.dumps([ANSWER])}, form="prompt_completion")
+    assert isinstance(record, Conversation) and (record.messages, record.supervised_from) == ([USER, ANSWER], 1)
+    for prompt, completion in (('[{"role": "user"', "[1]"), ("[1, 2]", "[3]"), (json.dumps([USER]), "yes")):
+        (pair,) = records({"prompt": prompt, "completion": completion}, form="prompt_completion")
+        assert isinstance(pair, TextPair) and (pair.prompt, pair.completion) == (prompt, completion)
+
+
 def tokens(**fields: Any) -> TokenIds:
     (record,) = records(fields, form="tokenized")
     assert isinstance(record, TokenIds)

@@ -13,9 +13,10 @@ from ftcore.data.formats.roles import RoleMap, check_order
 from ftcore.data.formats.row_fields import RowFields, check_no_media
 from ftcore.data.formats.tokenized import read_tokens
 from ftcore.data.formats.tools import tool_definitions
-from ftcore.data.formats.values import Mistakes, checked_text, kind, optional_text
+from ftcore.data.formats.values import Mistakes, checked_text, kind, optional_text, unpacked
 from ftcore.data.problems import placed, stop_on
 from ftcore.data.reading.rows import Row
+from ftcore.spec.data_formats import talk_form
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSet
 
@@ -80,6 +81,8 @@ class RecordMaker:
     def _pair(self, row: Row) -> Record:
         prompt, completion = self._fields.required(row.value).values()
         names = self._fields.own("prompt"), self._fields.own("completion")
+        if isinstance(prompt, str) and talk_form(prompt) == talk_form(completion) == "messages":
+            prompt, completion = unpacked(prompt, names[0]), unpacked(completion, names[1])
         if isinstance(prompt, list) and isinstance(completion, list):
             return self._pair_of_messages(row, prompt, completion, names)
         if not (isinstance(prompt, str) and isinstance(completion, str)):
