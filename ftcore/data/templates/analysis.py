@@ -7,7 +7,7 @@ from functools import cache
 
 from ftcore.data.templates.layout import Layout, Spots, spot_of
 from ftcore.data.templates.markers import marked_parts
-from ftcore.data.templates.rendering import MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
+from ftcore.data.templates.rendering import CALLS_FIX, MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
 from ftcore.data.templates.standins import CONTENT, TOOL_MARK, Shape, StandInText, read_stand_ins
 from ftcore.data.templates.turn_ends import turn_end
 from ftcore.data.templates.turns import find_turns
@@ -146,7 +146,7 @@ class Analysis:
         if lost:
             raise DataError(
                 "the row has tool_calls, and the chat template ignores them",
-                fix="use a model whose template takes tool calls, or write the calls into the content",
+                fix=CALLS_FIX,
             )
         message = self._shape.messages[index]
         own = [span[0] for span in self.whole.of(index) if span[0] >= start]

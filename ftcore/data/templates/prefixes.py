@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ftcore.data.formats.record_kinds import Conversation
 from ftcore.data.templates.analysis import NO_END
-from ftcore.data.templates.rendering import MARKED_FIX, CharSpan, ChatTemplate
+from ftcore.data.templates.rendering import CALLS_FIX, MARKED_FIX, CharSpan, ChatTemplate
 from ftcore.data.templates.turn_ends import turn_end
 from ftcore.spec.errors import DataError
 
@@ -97,7 +97,7 @@ class _Row:
         if any(self._name(call) not in turn for call in message.get("tool_calls") or ()):
             raise DataError(
                 "the row has tool_calls, and the chat template ignores them",
-                fix="use a model whose template takes tool calls, or write the calls into the content",
+                fix=CALLS_FIX,
             )
 
     def _name(self, call: dict[str, object]) -> str:

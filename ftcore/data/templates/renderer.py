@@ -14,7 +14,7 @@ from ftcore.data.templates.learned import Weighted, everything, learned_answers
 from ftcore.data.templates.markers import MARKER_FIX
 from ftcore.data.templates.prefixes import answers_of_row
 from ftcore.data.templates.rendered import Rendered
-from ftcore.data.templates.rendering import CharSpan, ChatTemplate, Message, Tools
+from ftcore.data.templates.rendering import CALLS_FIX, TOOLS_FIX, CharSpan, ChatTemplate, Message, Tools
 from ftcore.data.templates.standins import TOOL_MARK, Shape, full_shape, quick_shape, stand_in_tools
 from ftcore.spec.errors import DataError
 
@@ -134,11 +134,11 @@ class ChatRenderer:
     def _check_kinds(self, conversation: Conversation) -> None:
         source = self._template.source(conversation.tools)
         if conversation.tools and "tools" not in source:
-            raise DataError("the row has tools, and the chat template ignores them", fix="use a model whose template takes tools, or take them out of the row")
+            raise DataError("the row has tools, and the chat template ignores them", fix=TOOLS_FIX)
         if "tool_calls" not in source and any(message.get("tool_calls") for message in conversation.messages):
             raise DataError(
                 "the row has tool_calls, and the chat template ignores them",
-                fix="use a model whose template takes tool calls, or write the calls into the content",
+                fix=CALLS_FIX,
             )
 
     def _check_tools(self, conversation: Conversation, shape: Shape, text: str) -> None:
@@ -153,7 +153,7 @@ class ChatRenderer:
             self._takes_tools[key] = self._writes_tools(conversation, text)
         if lost is not None or not self._takes_tools[key]:
             what = f"leaves out {lost!r}" if self._takes_tools[key] else "ignores them"
-            raise DataError(f"the row has tools, and the chat template {what}", fix="use a model whose template takes tools, or take them out of the row")
+            raise DataError(f"the row has tools, and the chat template {what}", fix=TOOLS_FIX)
 
     def _writes_tools(self, conversation: Conversation, text: str) -> bool:
         """Whether the template writes the tools of rows like this one."""

@@ -11,6 +11,8 @@ from ftcore.data.formats.tools import with_text_arguments
 from ftcore.spec.errors import DataError
 
 MARKERS = re.compile(r"\{%-?\s*generation\s*-?%\}")
+TOOLS_FIX = "use a model whose template takes tools, set data.chat_template to one that does (chatml), or take them out of the row"
+CALLS_FIX = "use a model whose template takes tool calls, set data.chat_template to one that does (chatml), or write the calls into the content"
 MARKED_FIX = "use a template that marks the answers with {% generation %}, or convert the row"
 
 RENAMED_KEYS = ("reasoning_content", "thinking", "reasoning")
