@@ -213,3 +213,13 @@ def test_a_first_line_that_is_cut_is_a_bad_row(tmp_path: Path) -> None:
 def test_files_that_cannot_be_opened_or_have_changed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can't be read: No such file"):
         ByteStream(DataFile(path=tmp_path / "gone.jsonl", name="gone.jsonl", kind="jsonl", size=1))
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
+def test_bad_bytes_anywhere_in_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr("ftcore.data.reading.streams.BLOCK_BYTES", block)
+    data = b'[{"a": "\xc3\xa9"},\n {"b": "\xc3\xa9\xff"}, {"c": "\xe2\x82"}, {"d": 1}, {"e": "\xed\xa0\x80"}]'
+    found = values(tmp_path, "a.json", data)
+    assert [found[0], found[3]] == [{"a": "\u00e9"}, {"d": 1}]
+    for index, byte in ((1, 0xFF), (2, 0xE2), (4, 0xED)):
+        assert found[index] == [f"not UTF-8: byte 0x{byte:02x} at byte offset {data.index(byte)} of the file"]

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftcore.data.reading.json_text import ESCAPED, LENIENT, STRICT, BadTextError, as_object, excerpt, not_utf8
@@ -15,6 +15,7 @@ from ftcore.data.reading.streams import BOM, ByteStream
 from ftcore.spec.errors import DataError, Problem
 
 SPACE = re.compile(r"[ \t\r\n]*")
+COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 LONGEST_TOKEN = 16
 """An error nearer than this to the end of what was read may be a token cut in two: \\ud83d\\ude00 has 12 characters, -Infinity 9."""
 
@@ -24,15 +25,17 @@ class _Window:
     """A part of the text, and where it stands in the file."""
 
     stream: ByteStream
-    decoder: Any
+    decoder: Any = field(default_factory=codecs.getincrementaldecoder("utf-8"))
     text: str = ""
     at: int = 0
     """Where reading stands in `text`."""
-    offset: int = 0
-    """Byte in the file of the character `at`."""
+    known: tuple[int, int] = (0, 0)
+    """A character at or before `at`, and its byte in the file."""
     line: int = 1
     """Line at `at`."""
     ended: bool = False
+    damaged: bool = False
+    """Whether some bytes are no UTF-8; they stand in `text` as `surrogateescape` decodes them."""
 
     def more(self) -> bool:
         """Reads on, twice as far each time; False at the end of the file."""
@@ -42,16 +45,21 @@ class _Window:
         while got < wanted and not self.ended:
             block = self.stream.read()
             self.ended = not block
-            parts.append(self.decoder.decode(block, final=self.ended))
+            parts.append(self._decoded(block))
             got += len(parts[-1])
         if got:
+            self.known = (0, self.byte(self.at))
             self.text, self.at = "".join([self.text[self.at :], *parts]), 0
         return got > 0
 
     def byte(self, at: int) -> int:
-        """The byte offset in the file of the character `at`, which is not before where reading stands."""
-        between = self.text[self.at : at]
-        return self.offset + (len(between) if between.isascii() else len(between.encode("utf-8", "surrogateescape")))
+        """The byte in the file of the character `at`, which is not before the one that is known."""
+        character, byte = self.known
+        between = self.text[character:at]
+        byte += len(between) if between.isascii() else len(between.encode("utf-8", "surrogateescape"))
+        if at <= self.at:
+            self.known = (at, byte)
+        return byte
 
     def skip_space(self) -> str:
         """Goes to the next character that is no white space and gives it; "" at the end of the file."""
@@ -63,10 +71,28 @@ class _Window:
             if not self.more():
                 return ""
 
+    def skip_comma(self) -> bool:
+        """Goes over a comma and the white space around it, where all of that is in the window; else it stays where it is."""
+        found = COMMA.match(self.text, self.at)
+        if found is None or found.end() == len(self.text):
+            return False
+        self.move(found.end())
+        return True
+
     def move(self, to: int) -> None:
         """Goes on to the character `to`."""
         self.line += self.text.count("\n", self.at, to)
-        self.offset, self.at = self.byte(to), to
+        self.at = to
+
+    def _decoded(self, block: bytes) -> str:
+        state = self.decoder.getstate()
+        try:
+            return str(self.decoder.decode(block, final=self.ended))
+        except UnicodeDecodeError:
+            self.damaged = True
+            self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+            self.decoder.setstate(state)
+            return str(self.decoder.decode(block, final=self.ended))
 
 
 def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
@@ -76,7 +102,7 @@ def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
     """
     with ByteStream(file, position) as stream:
         mark = 0 if position else stream.skip(BOM)
-        window = _Window(stream, codecs.getincrementaldecoder("utf-8")("surrogateescape"), offset=position or mark)
+        window = _Window(stream, known=(0, position or mark))
         if not position:
             window.skip_space()
             window.move(window.at + 1)
@@ -84,24 +110,25 @@ def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
 
 
 def _elements(window: _Window, begun: bool, number: int) -> Items:
-    """`begun`: reading stands behind an element."""
+    """`begun`: reading stands behind an element. Elements with a number get no position, which takes time to find out."""
     file = window.stream.file.name
     while True:
-        character = window.skip_space()
-        if character == "]":
-            return _check_end(window, number)
-        if begun:
-            if character != ",":
-                raise _broken(window, number, window.at, "',' or ']' must follow an element" if character else "the array is cut off")
-            window.move(window.at + 1)
-            window.skip_space()
-        row = _element(window, file, number, window.line if number else None, window.byte(window.at))
-        yield window.byte(window.at), row
+        if not (begun and window.skip_comma()):
+            character = window.skip_space()
+            if character == "]":
+                return _check_end(window, number)
+            if begun:
+                if character != ",":
+                    raise _broken(window, number, window.at, "',' or ']' must follow an element" if character else "the array is cut off")
+                window.move(window.at + 1)
+                window.skip_space()
+        row = _element(window, file, number, window.line if number else None)
+        yield 0 if number else window.byte(window.at), row
         begun = True
         number += number > 0
 
 
-def _element(window: _Window, file: str, number: int, line: int | None, start: int) -> Row | BadRow:
+def _element(window: _Window, file: str, number: int, line: int | None) -> Row | BadRow:
     value: Any = None
     reason = ""
     while True:
@@ -120,17 +147,17 @@ def _element(window: _Window, file: str, number: int, line: int | None, start: i
                 continue
         if end < len(window.text) or not window.more():
             break
-    text, window_at = window.text[window.at : end], window.at
-    window.move(end)
+    start, wrong = window.at, ESCAPED.search(window.text, window.at, end) if window.damaged else None
     try:
-        if not text.isascii() and (wrong := ESCAPED.search(text)):
-            before = len(window.text[window_at : window_at + wrong.start()].encode("utf-8", "surrogateescape"))
-            raise not_utf8(ord(wrong[0]) - 0xDC00, start + before, window.stream.measured_in)
+        if wrong:
+            raise not_utf8(ord(wrong[0]) - 0xDC00, window.byte(wrong.start()), window.stream.measured_in)
         if reason:
             raise BadTextError(f"not usable JSON: {reason}", "an array of objects")
-        return Row(number=number, file=file, line=line, value=as_object(value))
+        row: Row | BadRow = Row(number=number, file=file, line=line, value=as_object(value))
     except BadTextError as error:
-        return bad_row(file, number, line, start, what=error.what, fix=error.fix)
+        row = bad_row(file, number, line, 0 if number else window.byte(start), what=error.what, fix=error.fix)
+    window.move(end)
+    return row
 
 
 def _end_of(window: _Window, number: int) -> int:
