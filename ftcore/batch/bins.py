@@ -68,10 +68,10 @@ class Bins:
         it gets several in a turn. The load is the cost, or the tokens in terms of the budget where these are nearer to their limit.
         """
         samples, number = self.samples, np.arange(self.bins)
-        cost_upto, tokens_upto = np.append(0, np.cumsum(samples.costs)), np.append(0, np.cumsum(samples.tokens))
+        costs_upto, tokens_upto = samples.costs_upto, samples.tokens_upto
         at = samples.starts[updates]
         end = at + samples.counts[updates]
-        a_token = (cost_upto[end] - cost_upto[at]) / (self.bins * self.budget)
+        a_token = (costs_upto[end] - costs_upto[at]) / (self.bins * self.budget)
         rows, keys = np.arange(self.rows), np.tile(number, (self.rows, 1))
         placed: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
         while len(rows):
@@ -80,7 +80,7 @@ class Bins:
             several = np.maximum(1, (end - at) // (self.bins * LEFT_SINGLE) if self.bins > 1 else end - at)[:, None]
             first = np.minimum(at[:, None] + number * several, end[:, None])
             last = np.minimum(first + several, end[:, None])
-            costs = self.costs[bins] + cost_upto[last] - cost_upto[first]
+            costs = self.costs[bins] + costs_upto[last] - costs_upto[first]
             tokens = self.tokens[bins] + tokens_upto[last] - tokens_upto[first]
             loads = np.maximum(costs, (tokens * a_token[rows][:, None]).astype(np.int64))
             gets = last > first

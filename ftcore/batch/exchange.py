@@ -16,7 +16,9 @@ from ftcore.batch.samples import Int32s, Int64s
 FIT_TURNS = 80
 FRUITLESS_TURNS = 24
 """Turns without a token gained after which an update is given up."""
-BALANCE_TURNS = 8
+BALANCE_TURNS = 16
+FRUITLESS_BALANCES = 4
+"""Turns that bring the dearest rank's cost no lower after which an update is left as it is."""
 BALANCED = 1.002
 """Cost of the dearest rank over the mean at which an update is left as it is."""
 BLOCK = 384
@@ -111,17 +113,24 @@ def balance(bins: Bins, ranks: int) -> None:
     """
     half, steps = ranks // 2, bins.bins // ranks
     rows = np.arange(bins.rows)
+    least = np.full(len(rows), np.inf)
+    fruitless = np.zeros(len(rows), dtype=np.int64)
     for turn in range(BALANCE_TURNS if half else 0):
         costs = bins.costs.reshape(bins.rows, steps, ranks)[rows]
         sums = costs.sum(axis=1)
         mean = sums.mean(axis=1)
-        live = sums.max(axis=1) > BALANCED * mean
-        rows, costs, sums, mean = rows[live], costs[live], sums[live], mean[live]
+        dearest = sums.max(axis=1) / mean
+        fruitless = np.where(dearest < least, 0, fruitless + 1)
+        least = np.minimum(least, dearest)
+        live = (dearest > BALANCED) & (fruitless < FRUITLESS_BALANCES)
+        rows, costs, sums, mean, least, fruitless = rows[live], costs[live], sums[live], mean[live], least[live], fruitless[live]
         if not len(rows):
             return
         order = np.argsort(sums, axis=1, kind="stable")
         row = np.repeat(np.arange(len(rows)), half)
-        heavy, light = order[:, ::-1][:, :half].ravel(), order[:, :half].ravel()
+        number = np.tile(np.arange(half), len(rows))
+        # Other ranks than in a turn that brought nothing.
+        heavy, light = order[row, -1 - number], order[row, (number + fruitless[row]) % half]
         gap = sums[row, heavy] - sums[row, light]
         useful = gap > (BALANCED - 1) * mean[row]
         row, heavy, light, gap = row[useful], heavy[useful], light[useful], gap[useful]

@@ -10,7 +10,7 @@ from ftcore.batch.bound import martello_toth_bound
 from ftcore.batch.exchange import balance, fit
 from ftcore.batch.samples import Int64s, Samples
 
-BINS_AT_ONCE = 24_576
+BINS_AT_ONCE = 65_536
 """Of as many updates as have so many together: their arrays stay in the cache."""
 MOST_SHARED = 4
 
@@ -18,7 +18,7 @@ MOST_SHARED = 4
 def least_bins(samples: Samples, budget: int) -> Int64s:
     """Bins that the samples of each update need at the least, [U]: by their tokens, and since a bin holds at most m samples longer than budget / (m + 1)."""
     tokens = samples.tokens[:-1]
-    least = np.maximum(1, -(-samples.sums(tokens) // budget))
+    least = np.maximum(1, -(-samples.between(samples.tokens_upto) // budget))
     longest = samples.tokens[samples.starts].max(initial=0) if len(tokens) else 0
     for shared in range(1, MOST_SHARED + 1):
         if longest * (shared + 1) > budget:

@@ -60,7 +60,7 @@ def _count_runs(samples: Samples, updates: Int64s, fits: Int64s, caps: Int64s, m
 def _lowest_caps(samples: Samples, updates: Int64s, fits: Int64s, runs: int) -> Int64s:
     """The lowest cost of a run, nearly, with which no update needs more than `runs`, [R]."""
     dearest = np.maximum.reduceat(fits * samples.costs, samples.starts)[updates]
-    low: Int64s = samples.sums(samples.costs[:-1])[updates] // runs
+    low: Int64s = samples.between(samples.costs_upto)[updates] // runs
     high: Int64s = np.minimum(dearest, samples.costs[samples.starts[updates]] * samples.counts[updates])
     for _ in range(HALVINGS):
         middle = (low + high) // 2

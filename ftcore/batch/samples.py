@@ -28,6 +28,10 @@ class Samples:
     """[U] where each update begins."""
     counts: Int64s
     """[U] samples of each update."""
+    tokens_upto: Int64s
+    """[N + 1] tokens of all samples before."""
+    costs_upto: Int64s
+    """[N + 1] costs of all samples before."""
 
     @property
     def none(self) -> int:
@@ -36,8 +40,11 @@ class Samples:
 
     def sums(self, values: Int64s) -> Int64s:
         """[U] of the values [N] of the samples."""
-        ends = np.append(0, np.cumsum(values))
-        sums: Int64s = ends[self.starts + self.counts] - ends[self.starts]
+        return self.between(_upto(values))
+
+    def between(self, upto: Int64s) -> Int64s:
+        """[U] of running sums [N + 1]."""
+        sums: Int64s = upto[self.starts + self.counts] - upto[self.starts]
         return sums
 
 
@@ -51,7 +58,14 @@ def sort_samples(lengths: Int32s, bounds: Int64s, attention_share: float | Atten
     most = counts * costs[np.minimum(starts, max(0, len(costs) - 1))] if len(costs) else np.ones(len(counts))
     bits = LOAD_BITS - np.frexp(np.maximum(most, 1.0))[1]
     units = np.rint(np.ldexp(costs, np.repeat(bits, counts))).astype(np.int64)
-    return Samples(np.append(sizes, 0).astype(np.int64), np.append(units, 0), starts, counts), order
+    tokens = sizes.astype(np.int64)
+    return Samples(np.append(tokens, 0), np.append(units, 0), starts, counts, _upto(tokens), _upto(units)), order
+
+
+def _upto(values: Int64s) -> Int64s:
+    upto = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=upto[1:])
+    return upto
 
 
 def _by_size(lengths: Int32s, counts: Int64s) -> Int64s:
