@@ -105,6 +105,8 @@ class RowProgress:
         self._clock = clock
         self._began = clock()
         self._told: float | None = None
+        self._first: tuple[float, int] | None = None
+        """When the first chunk was done, and its rows."""
 
     def tell(self, rows: int, read: int) -> None:
         """After `rows` rows and `read` bytes; told a few times a second."""
@@ -112,11 +114,18 @@ class RowProgress:
         if self._told is not None and now - self._told < TOLD_EVERY_S:
             return
         self._told = now
-        passed = max(now - self._began, 1e-9)
         # The rows to come are taken to be as long as those that came.
         total = max(rows, round(rows * self._size / read)) if read else 0
-        left = f", about {_duration((total - rows) * passed / rows)} left" if total and rows else ""
-        emit("progress", stage="prepare", done=rows, total=total, text=f"{self._key}: {rows / passed:,.0f} rows/s{left}")
+        emit("progress", stage="prepare", done=rows, total=total, text=f"{self._key}: {self._speed(now, rows, total)}")
+
+    def _speed(self, now: float, rows: int, total: int) -> str:
+        """Counted from the first chunk on, which waits for the tokenizer to be loaded."""
+        if self._first is None or rows == self._first[1]:
+            self._first = self._first or (now, rows)
+            return "tokenising"
+        began, done = self._first
+        rate = (rows - done) / max(now - began, 1e-9)
+        return f"{rate:,.0f} rows/s" + (f", about {_duration((total - rows) / rate)} left" if total else "")
 
     def end(self, rows: int) -> None:
         """After the last row."""

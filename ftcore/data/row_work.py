@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ftcore.data.columns import Packed, pack
 from ftcore.data.formats.record_kinds import Conversation, PlainText, Record
@@ -15,7 +16,9 @@ from ftcore.data.prepared import ModelSource
 from ftcore.data.problems import placed
 from ftcore.data.reading.rows import BadRow, Chunk, Row
 from ftcore.data.spans import Tokens
-from ftcore.data.templates.tokenise import make_tokenise
+from ftcore.data.templates.named import template_digest
+from ftcore.data.templates.tokenise import Tokenise, make_tokenise
+from ftcore.data.tokenizer import tokenizer_digest
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSection, DataSet
 
@@ -79,7 +82,8 @@ class RowWork:
     def __call__(self) -> Callable[[Chunk], Worked]:
         """The function that does a chunk. Raises SpecError or DataError when the tokenizer or the template can't be used."""
         maker = RecordMaker(self.dataset, self.dataset.format, self.key)
-        tokenise = make_tokenise(self.model, self.data.chat_template, self.data.loss_on)
+        template = self.data.chat_template
+        tokenise = _tokeniser(self.model, template, self.data.loss_on, (tokenizer_digest(self.model.path), template_digest(template)))
 
         def do(chunk: Chunk) -> Worked:
             rows = chunk.rows()
@@ -92,6 +96,12 @@ class RowWork:
             return desk.worked(chunk.read)
 
         return do
+
+
+@lru_cache(maxsize=1)
+def _tokeniser(model: ModelSource, template: str, loss_on: str, _digests: tuple[str, str]) -> Tokenise:
+    """One for all sets of a spec; `_digests` are of the files that it is made of."""
+    return make_tokenise(model, template, loss_on)
 
 
 def _record(maker: RecordMaker, row: Row | BadRow) -> Record | DataError:
