@@ -119,7 +119,7 @@ def balance(bins: Bins, ranks: int) -> None:
         costs = bins.costs.reshape(bins.rows, steps, ranks)[rows]
         sums = costs.sum(axis=1)
         mean = sums.mean(axis=1)
-        dearest = sums.max(axis=1) / mean
+        dearest = sums.max(axis=1) / np.maximum(mean, 1.0)
         fruitless = np.where(dearest < least, 0, fruitless + 1)
         least = np.minimum(least, dearest)
         live = (dearest > BALANCED) & (fruitless < FRUITLESS_BALANCES)
