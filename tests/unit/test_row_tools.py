@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,8 @@ def test_forms_of_a_call(call: dict[str, Any], taken: dict[str, Any]) -> None:
         ({"tool_calls": [{"function": {"name": "f", "arguments": "{a: 1}"}}]}, "messages[1].tool_calls[0].arguments is text that is not JSON"),
         ({"function_call": "f()"}, "messages[1].function_call is a string"),
         ({"content": "x", "name": "\ud83d"}, "messages[1] holds half of a surrogate pair"),
+        ({"content": "x", "at": date(2026, 1, 1)}, "messages[1] holds what JSON does not have: Object of type date"),
+        ({"tool_calls": [{"name": "f", "arguments": {"a": float("nan")}}]}, "messages[1].tool_calls[0] holds what JSON does not have"),
     ],
 )
 def test_calls_that_are_refused(fields: dict[str, Any], reason: str) -> None:

@@ -76,8 +76,12 @@ def unpacked(value: Any, name: str) -> Any:
 
 
 def check_nested(value: Any, name: str) -> None:
-    """Raises DataError when a text somewhere in `value` can't be tokenised."""
-    checked_text(json.dumps(value, ensure_ascii=False, default=str), name)
+    """Raises DataError when something in `value` is no JSON (a date, bytes, NaN), or a text in it can't be tokenised."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{name} holds what JSON does not have: {error}", fix="write it as text or a number") from None
+    checked_text(text, name)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
