@@ -118,7 +118,7 @@ def _make(making: Making) -> None:
     decided, reason = decide_format(work.dataset, first, work.key)
     if work.dataset.format == "auto":
         emit("note", text=f"{work.key}: the format is {decided.format} ({reason})")
-    if decided.format not in ("text", "tokenized") and writes_date(work.model.path):
+    if decided.format not in ("text", "tokenized") and writes_date(work.model.path, work.data.chat_template):
         emit("note", text="the chat template writes today's date: the prepared samples keep the date of this preparation")
     work = RowWork(key=work.key, dataset=decided, data=work.data, model=work.model)
     size = sum(file.size for file in source.files)
