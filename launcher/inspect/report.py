@@ -74,7 +74,7 @@ def look(run_dir: RunDir) -> Report:
     return Report(
         run=shown(run_dir.path),
         state=str(verdict.state),
-        why="stopped early, since its evaluations no longer got better" if is_early else verdict.why,
+        why=_why_early(run_dir) if is_early else verdict.why,
         attempt=attempts,
         world_size=resolved.world_size,
         hosts=[] if is_placeholder(resolved.hosts) else [f"{host.name}:{host.slots}" for host in resolved.hosts],
@@ -93,6 +93,13 @@ def look(run_dir: RunDir) -> Report:
         requeues=count,
         last_error=_last_error(run_dir, attempts) if verdict.state is State.FAILED else "",
     )
+
+
+def _why_early(run_dir: RunDir) -> str:
+    """Why a finished run has fewer updates than it might have had."""
+    if read_events(run_dir, "data_end"):
+        return "its data ended before its last update, as data.repeat: false says"
+    return "stopped early, since its evaluations no longer got better"
 
 
 def find_runs(path: Path) -> list[RunDir]:

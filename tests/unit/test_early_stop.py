@@ -82,6 +82,10 @@ def test_the_summary_says_why() -> None:
     record.add({"event": "early_stop", "update": 6, "total_updates": 12, "metric": "loss", "lowest": 1.25, "evaluations": 1, "threshold": 0.01})
     text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
     assert "no gain of loss by more than 0.01 in the last evaluation, its lowest" in text
+    record = Record()
+    record.add({"event": "data_end", "update": 5, "total_updates": 12})
+    ended = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
+    assert "  data ended        after update 5 of 12, as data.repeat: false says\n" in ended and "stopped early" not in ended
     assert "stopped early" not in render_summary(Record(), run_folder="runs/a", model_folder=None, checkpoint=None)
 
 
@@ -94,6 +98,10 @@ def test_status_says_why_a_finished_run_is_short(tmp_path: Path) -> None:
         run_dir.metrics.write_text(json.dumps({"update": update, "total_updates": 9, "loss": 1.0}) + "\n")
         report = look(run_dir)
         assert (report.state, report.why) == ("finished", why)
+    run_dir.metrics.write_text(json.dumps({"update": 4, "total_updates": 9, "loss": 1.0}) + "\n")
+    with run_dir.events.open("a") as file:
+        file.write(json.dumps({"event": "data_end", "time": 1.5, "attempt": 1, "update": 5, "total_updates": 9}) + "\n")
+    assert look(run_dir).why == "its data ended before its last update, as data.repeat: false says"
 
 
 def test_a_resume_may_change_the_patience_and_what_is_profiled(tmp_path: Path) -> None:

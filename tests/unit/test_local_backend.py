@@ -55,7 +55,8 @@ def whole_checkpoint(update: int) -> dict[str, str]:
 
 def test_a_run_that_succeeds(tmp_path: Path) -> None:
     write_script(tmp_path, EMIT + "emit('progress', stage='prepare', done=0, total=3, text='reading'); print('noise')", "prepare.py")
-    updates = "[emit('update', update=k, total_updates=2, epoch=k / 2, loss=3.0 - k, learning_rate=1e-4, tokens_per_s=5678.5, supervised_tokens_per_s=1234.5) for k in (1, 2)]"
+    rates = "tokens_per_s=5678.5, supervised_tokens_per_s=1234.5"
+    updates = f"[emit('update', update=k, total_updates=2, epoch=k / 2, loss=3.0 - k, learning_rate=1e-4, {rates}) for k in (1, 2)]"
     evaluations = "emit('evaluation', update=0, loss=4.0, tokens=9); emit('evaluation', update=2, loss=1.5, tokens=9)"
     checkpoint = tmp_path / "run/checkpoints/update_00000002"
     saved = f"[write_atomic(Path({str(checkpoint)!r}) / name, text) for name, text in {whole_checkpoint(2)!r}.items()]"
