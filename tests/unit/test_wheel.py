@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.spec.names import CHAT_TEMPLATES
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "launcher", "ftcore", "ds_configs", "hostfiles", "specs")
 DATA = (
     "ds_configs/zero0.json",
     "ds_configs/zero3_nvme.json",
+    *(f"ftcore/data/templates/{name}.jinja" for name in CHAT_TEMPLATES),
     "ftcore/spec/spec.schema.json",
     "hostfiles/local",
     "launcher/default.yaml",
