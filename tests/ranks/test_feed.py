@@ -7,6 +7,7 @@ import json
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ import pytest
 import torch
 
 from ftcore import dist
+from ftcore.batch.collate import collate
+from ftcore.batch.heaviest import heaviest_steps
 from ftcore.checkpoint.load import seed_all
 from ftcore.data.cache import SampleSet
 from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
 from ftcore.dist import Ranks
+from ftcore.engine import StepOutcome
 from ftcore.feed.fed_update import FedUpdate
+from ftcore.feed.host_memory import on_host
 from ftcore.feed.planned import PlannedFeeder
 from ftcore.run import build_engine, restore
 from ftcore.spec.errors import CheckpointError, DataError, TrainingError
@@ -27,6 +32,8 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import OptimizerSection, Spec
 from ftcore.train import memory_probe
 from ftcore.train.loop import Job, Trainer
+from ftcore.train.step import UpdateResult
+from tests.ranks.engine_facts import allow_fp16
 from tests.ranks.jobs import make_job, make_run, read_lines, whole_state
 from tests.ranks.pool import RankPool
 from tests.ranks.small_model import write_uneven_samples
@@ -86,6 +93,7 @@ class Asked:
 
 def run_all(rank: int, world_size: int, asked: list[Asked], source: ModelSource) -> list[Seen]:
     ranks = dist.start()
+    allow_fp16()
     seen = [_run(each, source, ranks) for each in asked]
     dist.barrier()
     dist.stop()
@@ -176,9 +184,11 @@ def runs(pool: RankPool, small: Small, tmp_path_factory: pytest.TempPathFactory)
         asked[name] = Asked(str(folder / "changed"), spec, other, allow=allow)
     asked["not a second time"] = Asked(str(folder / "changed"), with_section(spec, "train", max_steps=16), samples)
     muon = OptimizerSection(type="muon", learning_rate=1e-3)
-    probed = {f"stage {stage}": make_spec(stage, updates=3) for stage in range(4)}
-    probed |= {"lora": make_spec(3, updates=3, method="lora"), "bf16": make_spec(2, updates=3, precision="bf16", coalesce=True)}
-    probed["muon"] = make_spec(1, updates=3, optimizer=muon)
+    probed = {f"stage {stage}": make_spec(stage, updates=2) for stage in range(4)}
+    probed |= {"lora": make_spec(3, updates=2, method="lora"), "bf16": make_spec(2, updates=2, precision="bf16", coalesce=True)}
+    probed["fp16"] = with_section(with_section(make_spec(2, updates=2), "train", precision="fp16"), "model", dtype="float16")
+    probed["fp16"] = with_section(probed["fp16"], "zero", overrides={"fp16": {"initial_scale_power": 8}})
+    probed["muon"] = make_spec(1, updates=2, optimizer=muon)
     for name, each in probed.items():
         asked |= {f"{name} probed {probes}": Asked(str(folder / f"{name}_{probes}"), each, samples, probes=probes) for probes in (False, True)}
     found = pool.run(run_all, RANKS, list(asked.values()), source, logs=folder / "logs")
@@ -262,11 +272,11 @@ def test_other_data_are_refused_until_somebody_allows_them(runs: list[dict[str, 
     assert all("the set train changed" in of_rank["not a second time"].error for of_rank in runs), "what was allowed is one change"
 
 
-@pytest.mark.parametrize("name", ["stage 0", "stage 1", "stage 2", "stage 3", "lora", "bf16", "muon"])
+@pytest.mark.parametrize("name", ["stage 0", "stage 1", "stage 2", "stage 3", "lora", "bf16", "fp16", "muon"])
 def test_the_probe_of_the_memory_changes_nothing(name: str, runs: list[dict[str, Seen]]) -> None:
     """E10: to the bit, dropout included."""
     plain, probed = runs[0][f"{name} probed False"], runs[0][f"{name} probed True"]
-    assert plain.losses == probed.losses and len(plain.losses) == 3
+    assert plain.losses == probed.losses and len(plain.losses) == 2
     assert plain.state.keys() == probed.state.keys() and all(torch.equal(value, probed.state[key]) for key, value in plain.state.items())
 
 
@@ -284,5 +294,30 @@ def test_memory_that_runs_out_names_the_samples(tmp_path: Path, small: Small) ->
     by_length = sorted((3, 5, 7), key=lambda sample: -int(job.train.lengths[sample]))
     assert told.what == "it was in update 9: samples by tokens: " + ", ".join(f"train row {sample + 1} ({job.train.lengths[sample]})" for sample in by_length)
     assert told.fix.startswith("lower batch.micro_batch_tokens (80 now)") and "data.max_length (40 now)" in told.fix
+    assert "3 samples" in memory_probe._names(dataclasses.replace(job, train=None), [np.arange(3)])
     with pytest.raises(ValueError, match="something else"), memory_probe.samples_named(job, [], ""):
         raise ValueError("something else")
+
+
+def test_a_probe_that_is_not_refused_is_told(tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have changed the parameters."""
+    job = fake_job(tmp_path, small)
+    [step, *_] = heaviest_steps(
+        job.sequence, job.train.lengths, job.train.supervised, world_size=1, micro_batch_tokens=80, attention_share=0.001, layout="packed"
+    )
+    engine = SimpleNamespace(module=torch.nn.Linear(1, 1), named_groups=lambda: iter(()))
+    applied = UpdateResult(StepOutcome(True, 1.0), torch.zeros(1, 1))
+    monkeypatch.setattr(memory_probe, "run_update", lambda *arguments: applied)
+    with pytest.raises(TrainingError, match="not finite was taken"):
+        memory_probe._try(engine, job, step, times=1)  # type: ignore[arg-type]
+
+
+def test_micro_steps_wait_in_pinned_memory_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread that works ahead too, which begins with device 0."""
+    batch = collate([])
+    assert on_host(batch, torch.device("cpu")) is batch
+    told: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_device", told.append)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: told.append("pinned") or tensor)
+    on_host(batch, torch.device("cuda", 1))
+    assert told == [torch.device("cuda", 1), *["pinned"] * 4]
