@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import visible
 from launcher.data_verbs.histogram import histogram_lines
 from launcher.data_verbs.paint import Paint
+from launcher.run_folder import shown
 
 Facts = Mapping[str, Any]
 
@@ -41,9 +43,11 @@ def _head(report: Facts) -> list[str]:
 
 def _set(name: str, facts: Facts, report: Facts, paint: Paint, width: int) -> Iterator[str]:
     purpose = "trained on" if facts["purpose"] == "train" else "held out"
-    yield paint.title(f"{name} ({purpose}, {facts['key']}): {facts['path']}")
-    if facts["files"]:
-        yield _line("files", _files(facts["files"]) + (f", revision {facts['revision']}" if facts["revision"] else ""))
+    yield paint.title(f"{name} ({purpose}, {facts['key']}): {_short(facts['path'])}")
+    if len(facts["files"]) > 1:
+        yield _line("files", _files(facts["files"]))
+    if facts["revision"]:
+        yield _line("revision", facts["revision"])
     if facts["format"]:
         yield _line("format", f"{facts['format']}, {facts['format_reason']}" if facts["format_reason"] else facts["format"])
     if facts["template"]:
@@ -80,11 +84,12 @@ def _what_became(facts: Facts, max_length: int, paint: Paint, width: int) -> Ite
 
 
 def _files(files: list[str]) -> str:
-    return files[0] if len(files) == 1 else f"{len(files):,}: {', '.join(files[:3])}{', ...' if len(files) > 3 else ''}"
+    return f"{len(files):,}: {', '.join(map(_short, files[:3]))}{', ...' if len(files) > 3 else ''}"
 
 
 def _problem(problem: Facts) -> str:
-    place = ": ".join(part for part in (problem["file"] + (f":{problem['line']}" if problem["line"] else ""), problem["where"]) if part)
+    file = _short(problem["file"]) if problem["file"] else ""
+    place = ": ".join(part for part in (file + (f":{problem['line']}" if problem["line"] else ""), problem["where"]) if part)
     return "".join([f"{place}: " if place else "", str(problem["what"]), f" ({problem['fix']})" if problem["fix"] else ""])
 
 
@@ -102,12 +107,13 @@ def _not_kept(facts: Facts, paint: Paint) -> Iterator[str]:
     """The first rows of each kind, then where all of them stand."""
     for kind, rows in facts["first"].items():
         for each in rows:
-            place = f"{each['file']}:{each['line']}" if each["line"] else each["file"]
-            tokens = f", {each['tokens']:,} tokens" if each["tokens"] else ""
-            text = f"row {each['row']} ({place}{tokens}) {kind}: {REASONS.get(each['reason'], each['reason'])}"
+            line = f"line {each['line']}" if each["line"] else ""
+            file = _short(each["file"]) if len(facts["files"]) > 1 else ""
+            place = ", ".join(part for part in (file, line, f"{each['tokens']:,} tokens" if each["tokens"] else "") if part)
+            text = f"row {each['row']}{f' ({place})' if place else ''} {kind}: {REASONS.get(each['reason'], each['reason'])}"
             yield paint.warning(_line("", text)) if kind == "bad" else _line("", text)
     if facts["rows_file"]:
-        yield _line("", f"all of them: {facts['rows_file']}")
+        yield _line("", f"all of them: {_short(facts['rows_file'])}")
 
 
 def tokens_line(facts: Facts) -> str:
@@ -182,6 +188,10 @@ def _overlaps(overlaps: Iterable[Facts], paint: Paint) -> Iterator[str]:
 
 def _numbers(rows: list[int], count: int) -> str:
     return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}"
+
+
+def _short(path: str) -> str:
+    return shown(Path(path))
 
 
 def counted(count: int, noun: str) -> str:

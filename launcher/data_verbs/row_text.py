@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from launcher.data_verbs.paint import Paint
 from launcher.data_verbs.report_text import marked_text
+from launcher.run_folder import shown as short_path
 
 HEADINGS = ("position", "id", "weight", "token")
 
 
 def render_row(shown: Mapping[str, Any], paint: Paint) -> str:
     """The answer of `ftcore.report.show` as text."""
-    place = shown["file"] + (f":{shown['line']}" if shown["line"] else "")
+    place = short_path(Path(shown["file"])) + (f":{shown['line']}" if shown["line"] else "")
     lines = [paint.title(f"row {shown['row']} of {shown['set']} ({shown['key']}): {place}")]
     lines += [paint.plain(f"  format    {shown['format']}, {shown['format_reason']}")]
     lines += [paint.plain(f"  template  {shown['template']['described']}")] if shown["template"] else []
