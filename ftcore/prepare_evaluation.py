@@ -12,7 +12,8 @@ from ftcore import stop_request
 from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
-from ftcore.data.prepared import ModelSource, PreparedSet
+from ftcore.data.prepared import ModelSource, PreparedSet, load_prepared
+from ftcore.data.templates.named import template_text
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.evaluation_plan import EvaluationPlan
 from ftcore.prepare import check_fits
@@ -22,6 +23,7 @@ from ftcore.scoring.result import read_result
 from ftcore.source import resolve_model_source
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.evaluation import EvaluationDir, EvaluationRequest, load_request
+from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir, write_atomic
 
 T = TypeVar("T")
@@ -39,6 +41,8 @@ def main(folder: RunDir) -> None:
     from ftcore.evaluated import identify
 
     identity = identify(request, source)
+    if request.kind == "run" and not uses_trained_template(RunDir(Path(request.path)), spec.data.chat_template):
+        emit("note", text="the chat template is not the one that the run was trained with")
     sets = _prepare_sets(request, source)
     if request.against:
         _require_same_rows(request.against, sets)
@@ -74,6 +78,12 @@ def _write_questions(request: EvaluationRequest, source: ModelSource, sets: dict
 
     _for_each_set(list(sets), write)
     return tuple(sorted(stops))
+
+
+def uses_trained_template(run: RunDir, choice: str) -> bool:
+    """Whether data.chat_template gives the text now that it gave when the run was prepared, as far as the run still says. Raises SpecError
+    when there is no such template."""
+    return not run.prepared.is_file() or (template_text(choice) or "") == load_prepared(run.prepared).chat_template
 
 
 def _for_each_set(names: list[str], make: Callable[[str], T]) -> dict[str, T]:

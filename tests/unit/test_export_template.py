@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ftcore.data.prepared import Prepared
 from ftcore.data.templates.named import template_text
 from ftcore.data.templates.tokenise import make_tokenise
 from ftcore.data.tokenizer import load_tokenizer, writes_date
 from ftcore.export_forms import Trained, save_whole
+from ftcore.prepare_evaluation import uses_trained_template
+from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import DataSection, MethodSection, ModelSection, Spec, TrainingSet
 from tests.unit.base_models import TINY_LLAMA, base_model
 from tests.unit.chats import chat, learned
@@ -56,3 +59,15 @@ def test_template_of_the_spec_that_writes_the_date(tmp_path: Path) -> None:
     file.write_text("{{ strftime_now('%Y') }}" + CHATML, encoding="utf-8")
     assert writes_date(source.path, str(file)) and not writes_date(source.path, "chatml") and not writes_date(source.path)
     assert load_tokenizer(source.path, chat_template=str(file)).chat_template.startswith("{{ strftime_now")
+
+
+def test_evaluation_with_another_template_than_the_run_had(tmp_path: Path) -> None:
+    file = tmp_path / "own.jinja"
+    file.write_text(CHATML, encoding="utf-8")
+    run = RunDir(tmp_path)
+    assert uses_trained_template(run, str(file))
+    run.prepared.write_text(Prepared(train={}, eval={}, model=base_model(TINY_LLAMA), chat_template=CHATML).to_json(), encoding="utf-8")
+    assert uses_trained_template(run, str(file))
+    assert not uses_trained_template(run, "chatml") and not uses_trained_template(run, "")
+    file.write_text(OTHER_END, encoding="utf-8")
+    assert not uses_trained_template(run, str(file))
