@@ -49,7 +49,7 @@ def main() -> None:
     if given.out:
         given.out.write_text(json.dumps(found, indent=1) + "\n")
     if not given.no_plan:
-        subprocess.run([sys.executable, "-m", "benchmarks.data_plan", *(["--quick"] if given.quick else [])], check=True)
+        subprocess.run([sys.executable, "-m", "benchmarks.data_plan", *(["--samples", "50000", "--rounds", "1"] if given.quick else [])], check=True)
 
 
 def prepare(folder: Path, model: str, *, processes: int, rounds: int) -> dict[str, Any]:

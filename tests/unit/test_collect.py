@@ -20,7 +20,7 @@ from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.sections import DataSection, ModelSection, TrainingSet
-from ftcore.tiny_llama import tiny_tokenizer
+from tests.unit.prepared_sets import tiny_source
 
 ROOT = Path(__file__).resolve().parents[2]
 DAY_S = 86_400
@@ -28,9 +28,7 @@ DAY_S = 86_400
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    tiny_tokenizer().save_pretrained(folder)
-    return ModelSource(path=str(folder), revision="", digest="", name="tiny", trust_remote_code=False)
+    return tiny_source(tmp_path_factory.mktemp("tokenizer"))
 
 
 def made(folder: Path, name: str, tiny: ModelSource) -> PreparedSet:

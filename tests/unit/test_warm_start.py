@@ -23,16 +23,14 @@ from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.spec.events import EVENTS_FD
 from ftcore.spec.sections import DataSection, TrainingSet
-from ftcore.tiny_llama import tiny_tokenizer
+from tests.unit.prepared_sets import tiny_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    tiny_tokenizer().save_pretrained(folder)
-    return ModelSource(path=str(folder), revision="", digest="", name="tiny", trust_remote_code=False)
+    return tiny_source(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture
@@ -91,20 +89,22 @@ def test_a_job_waits_for_another_that_makes_the_same_cache(tiny: ModelSource, tm
     first = prepared("builtin:extraction/eval", tiny, tmp_path)
     lock = Path(first.arrow).with_suffix(".lock")
     events()
-    held, release = threading.Event(), threading.Event()
+    held, seen = threading.Event(), []
 
     def hold() -> None:
         with exclusive(lock):
             held.set()
-            release.wait()
+            end = time.monotonic() + 60
+            while not seen and time.monotonic() < end:
+                seen.extend(event["text"] for event in events() if event["event"] == "note")
+                time.sleep(0.01)
 
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait()
-    threading.Timer(0.2, release.set).start()
     assert prepared("builtin:extraction/eval", tiny, tmp_path) == first
     holder.join()
-    (note,) = [event["text"] for event in events() if event["event"] == "note"]
+    (note,) = seen
     assert note.startswith(f"data.train: process {os.getpid()} on host ") and note.endswith("is preparing the same data: waiting for it, to use what it makes")
 
 
