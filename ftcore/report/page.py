@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ftcore.report.facts import Report, SetReport
 from ftcore.report.spread import Bin
+from ftcore.spec.errors import visible
 
 TEMPLATE = "data_report.html.jinja"
 WIDTH, BAR, GAP = 640, 14, 4
@@ -41,7 +43,8 @@ def render_page(report: Report) -> str:
     """The page's text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
     plots = {name: plot_of(each.histogram, report.max_length) for name, each in report.sets.items()}
@@ -50,6 +53,11 @@ def render_page(report: Report) -> str:
         report=report, plots=plots, refusals=refusals, left=LEFT, width=WIDTH, bar=BAR, read_equation=read_equation, shown_fate=shown_fate
     )
     return page
+
+
+def _shown(value: Any) -> Any:
+    """Control characters of a plain text written out; what the template itself marks as safe stays."""
+    return visible(value) if type(value) is str else value
 
 
 def plot_of(bins: list[Bin], max_length: int) -> Plot:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import visible
+from launcher.run_folder import shown
 from launcher.shelving import size
 
 HEADINGS = ("used", "size", "samples", "key", "made of", "")
@@ -37,6 +39,6 @@ def _cells(entry: Mapping[str, Any], *, dry_run: bool) -> tuple[str, ...]:
         size(entry["bytes"]),
         f"{entry['samples']:,}" if not entry["damaged"] else "-",
         entry["key"][:KEY_CHARACTERS],
-        entry["made_of"] or "?",
+        shown(Path(entry["made_of"])) if entry["made_of"] else "?",
         ", ".join(part for part in (state, entry["damaged"] and f"damaged: {entry['damaged']}") if part),
     )
