@@ -14,6 +14,8 @@ WHERE = "model.model_name_or_path"
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt"]
 IGNORED = ["*/*", "consolidated*"]
 """Folders hold other formats; `consolidated` is a second copy of the weights."""
+TEMPLATES = "additional_chat_templates/*.jinja"
+"""The one folder that counts: templates beside the default one, as for rows with tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ def download(name: str, revision: str, *, with_code: bool) -> tuple[Path, str]:
         folder = _snapshot(name, revision, patterns)
         if not list(folder.glob("*.safetensors")):
             folder = _snapshot(name, revision, [*patterns, "*.bin"])
+        if (folder / "chat_template.jinja").exists():
+            _snapshot(name, revision, [TEMPLATES], ignored=[])
     return folder, folder.name
 
 
@@ -75,7 +79,7 @@ def fetching(wanted: Wanted) -> Iterator[None]:
         ) from error
 
 
-def _snapshot(name: str, revision: str, patterns: list[str]) -> Path:
+def _snapshot(name: str, revision: str, patterns: list[str], ignored: list[str] = IGNORED) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=IGNORED))
+    return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=ignored))

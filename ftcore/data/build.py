@@ -15,6 +15,7 @@ from ftcore.data.digests import file_digest, remembered
 from ftcore.data.formats.decide import decide_format
 from ftcore.data.gathered import Gathered, MistakeLog, RowProgress
 from ftcore.data.lock import exclusive
+from ftcore.data.overlong import OVERLONG
 from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.data.problems import stop_on
 from ftcore.data.reading.digest import source_digest
@@ -183,7 +184,8 @@ def _nothing_left(work: RowWork, gathered: Gathered) -> DataError:
     tally = gathered.tally
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(tally.dropped.items()))
     bad = f" (the first, {gathered.first_bad})" if gathered.first_bad else ""
-    fix = f"raise data.max_length ({work.data.max_length}), or look at the rows"
+    cut = OVERLONG in tally.dropped or work.data.overlong.startswith("truncate")
+    fix = f"raise data.max_length ({work.data.max_length}), or look at the rows" if cut else "look at the rows: none has an answer that counts"
     what = f"no row is left: of {tally.rows} rows, {reasons}{bad}"
     return DataError([Problem(what=what, file=work.dataset.path, where=work.key, fix=fix)])
 

@@ -14,6 +14,8 @@ from ftcore.spec.sections import DataSection, DataSet
 
 APART = ("collect", "digests", "lengths", "lock", "mix", "prepared", "worker", "workers")
 """Modules of ftcore.data that have no say in what a row becomes."""
+BESIDE = ("data_formats", "names")
+"""Modules of ftcore.spec that have one: how a format is told, and its fields."""
 
 
 def cache_key(data_digest: str, dataset: DataSet, data: DataSection, model: ModelSource) -> str:
@@ -44,8 +46,9 @@ def code_digest() -> str:
     """sha256 over the source of all that decides what a row becomes: another version of ftlaunch makes caches of its own where that code differs."""
     folder = Path(__file__).parent
     files = [path for path in sorted(folder.rglob("*.py")) if path.parent != folder or path.stem not in APART]
+    files += [folder.parent / "spec" / f"{name}.py" for name in BESIDE]
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"\0{file.relative_to(folder)}\0".encode())
+        digest.update(f"\0{file.relative_to(folder.parent)}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -11,8 +11,8 @@ from ftcore.data.templates.chosen import choose_template
 from ftcore.data.templates.named import template_text
 from ftcore.spec.errors import DataError, SpecError
 
-TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt", "tokenization_*.py")
-"""What a tokenizer may be loaded from; config.json among them, since it can name the tokenizer's class."""
+TOKENIZER_FILES = ("*.json", "*.jinja", "additional_chat_templates/*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt", "tokenization_*.py")
+"""What a tokenizer may be loaded from; config.json among them, since it can name the tokenizer's class; templates of other names, as for rows with tools."""
 NOT_TOKENIZER = ("*.index.json", "generation_config.json")
 
 
@@ -46,8 +46,8 @@ def load_tokenizer(path: str, *, trust_remote_code: bool = False, chat_template:
 def tokenizer_digest(path: str) -> str:
     """sha256 over the names and bytes of the tokenizer's files (chat template included) and the versions that read them."""
     digest = hashlib.sha256(f"transformers {version('transformers')} tokenizers {version('tokenizers')}".encode())
-    for file in _files(Path(path)):
-        digest.update(f"\0{file.name}\0{file.stat().st_size}\0".encode())
+    for file in tokenizer_files(path):
+        digest.update(f"\0{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -57,9 +57,11 @@ def writes_date(path: str, chat_template: str = "") -> bool:
     chosen = template_text(chat_template)
     if chosen is not None:
         return "strftime_now" in chosen
-    return any(b"strftime_now" in file.read_bytes() for file in _files(Path(path)) if file.name in ("chat_template.jinja", "tokenizer_config.json"))
+    return any(b"strftime_now" in file.read_bytes() for file in tokenizer_files(path) if file.suffix == ".jinja" or file.name == "tokenizer_config.json")
 
 
-def _files(folder: Path) -> list[Path]:
+def tokenizer_files(path: str) -> list[Path]:
+    """The files of a model folder that its tokenizer may be loaded from, in order."""
+    folder = Path(path)
     skipped = {file for pattern in NOT_TOKENIZER for file in folder.glob(pattern)}
     return sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)} - skipped)

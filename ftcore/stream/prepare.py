@@ -21,7 +21,7 @@ from ftcore.data.reading.remote import is_remote
 from ftcore.data.reading.rows import BadRow, DataFile, Row, Source
 from ftcore.data.stream_source import Shard, StreamFile, StreamSet, StreamSource
 from ftcore.data.templates.named import template_digest
-from ftcore.data.tokenizer import NOT_TOKENIZER, TOKENIZER_FILES
+from ftcore.data.tokenizer import tokenizer_files
 from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.data_paths import path_kind
 from ftcore.spec.errors import DataError, Problem
@@ -120,10 +120,7 @@ def _stored(file: DataFile, number: int) -> StreamFile:
 
 def _fingerprint(digest: str, dataset: TrainingSet, data: DataSection, model: ModelSource) -> str:
     """Of all that decides which samples a set's rows become. What stops at a bad row and what drops it read the same otherwise, so that rule is left out."""
-    folder = Path(model.path)
-    skipped = {file for pattern in NOT_TOKENIZER for file in folder.glob(pattern)}
-    tokenizer = sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)} - skipped)
-    files = [[file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in tokenizer]
+    files = [[str(file.relative_to(model.path)), hashlib.sha256(file.read_bytes()).hexdigest()] for file in tokenizer_files(model.path)]
     fields = [dataset.format, sorted(dataset.columns.items()), sorted(dataset.roles.items())]
     rules = [template_digest(data.chat_template), data.loss_on, data.max_length, data.overlong, model.trust_remote_code]
     return _hash([STREAM_VERSION, digest, fields, files, rules])

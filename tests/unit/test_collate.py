@@ -33,6 +33,18 @@ def test_end_token_that_is_also_the_pad_token_is_learned() -> None:
     assert batch.supervised_tokens == 4 + 6 - 2  # each sample's first token has nothing before it
 
 
+@pytest.mark.parametrize("end", [0, 9], ids=["the id that pads", "another id"])
+def test_only_padding_is_left_out_of_padded_rows(end: int) -> None:
+    """D11: of the row of 3 tokens and its end the two positions behind it count nothing, whatever id stands there; both ends are targets."""
+    batch = collate([sample([5, 6, 7, end], (0, 4)), sample([5, 6, 7, 8, 9, end], (0, 6))], "padded")
+    assert batch.attention_mask_BT is not None and batch.pick_K is not None
+    assert batch.input_ids_BT.tolist() == [[5, 6, 7, end, 0, 0], [5, 6, 7, 8, 9, end]]
+    assert batch.attention_mask_BT.tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
+    assert batch.targets_K.tolist() == [6, 7, end, 6, 7, 8, 9, end]
+    rows, columns = batch.pick_K // len(batch.keep_C), batch.keep_C[batch.pick_K % len(batch.keep_C)]
+    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), *((1, column) for column in range(5))]
+
+
 def test_several_spans() -> None:
     batch = collate([sample([1, 2, 3, 4, 5, 6], (1, 2), (4, 6))])
     assert batch.targets_K.tolist() == [2, 5, 6]

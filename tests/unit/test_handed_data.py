@@ -107,6 +107,7 @@ def test_case_files_that_give_nothing(name: str, tiny: ModelSource, tmp_path: Pa
         prepared(CASES / name, tiny, tmp_path)
     assert REFUSED[name] in str(caught.value)
     assert name in str(caught.value)
+    assert "max_length" not in str(caught.value), "no length would help"
 
 
 @pytest.mark.parametrize(("template", "reason"), [("", "row 1: the row has tools, and the chat template ignores them"), ("chatml", "")])

@@ -57,6 +57,14 @@ def test_fetched_once_and_pinned(tmp_path: Path) -> None:
     assert offline == first
 
 
+def test_templates_beside_the_default_one_are_fetched(tmp_path: Path) -> None:
+    folder = "additional_chat_templates"
+    with serving({**FILES, "chat_template.jinja": b"{{ messages }}", f"{folder}/tool_use.jinja": b"{{ tools }}"}) as server:
+        (found,) = resolve([("org/tiny", "main")], tmp_path, f"http://127.0.0.1:{server.server_port}")
+    assert (Path(found["path"]) / folder / "tool_use.jinja").read_text() == "{{ tools }}"
+    assert not (Path(found["path"]) / "onnx").exists()
+
+
 def test_bin_weights_only_without_safetensors(tmp_path: Path) -> None:
     files = {name: data for name, data in FILES.items() if not name.endswith(".safetensors")}
     with serving(files) as server:
@@ -164,6 +172,11 @@ def test_configurations_and_splits_of_data_sets(tmp_path: Path) -> None:
     # What a commit holds is remembered: later starts ask no library, and need no network.
     assert [answer["datasets"] for answer in again] == [False]
     assert again[0] | {"datasets": True} == found[0]
+    (card,) = (tmp_path / "hf").rglob(f"snapshots/{COMMIT}/README.md")
+    card.unlink()
+    with serving({}, CONFIGURED) as server:
+        (pinned,) = rows_of([{"revision": COMMIT}], tmp_path, f"http://127.0.0.1:{server.server_port}")
+    assert pinned["files"] == found[0]["files"]
     for offline in ("0", "1"):
         later = rows_of(wanted, tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE=offline)
         assert [answer | {"datasets": True} for answer in later] == [answer | {"datasets": True} for answer in found]

@@ -45,3 +45,15 @@ def test_template_that_writes_the_date(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     assert writes_date(str(tmp_path))
     assert tokenizer_digest(str(tmp_path)) != before
+
+
+def test_a_template_for_rows_with_tools_is_among_the_files(tmp_path: Path) -> None:
+    """B15: transformers keeps templates of other names in a folder, and takes the one called tool_use for rows with tools."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "{{ tools }}" + tokenizer.chat_template}
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(str(tmp_path)).get_chat_template(tools=[{}]).startswith("{{ tools }}")
+    before = tokenizer_digest(str(tmp_path))
+    template = tmp_path / "additional_chat_templates" / "tool_use.jinja"
+    template.write_text(template.read_text().replace("{{ tools }}", "{{ tools  }}"))
+    assert tokenizer_digest(str(tmp_path)) != before
