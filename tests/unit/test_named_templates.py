@@ -190,6 +190,15 @@ def test_tokenizer_without_the_turn_end(name: str) -> None:
         choose_template(tokenizer, name)
 
 
+def test_refused_rows_name_the_template() -> None:
+    """D15: which template it was."""
+    row = chat("u a", "u b", "a c")
+    tokenizer = made("gemma")[2]
+    (named,), (own,) = tokenise_with(tokenizer, template="gemma")([row]), tokenise_with(tokenizer)([row])
+    assert "(roles: user user assistant) (template: gemma)" in str(named)
+    assert "(template: the tokenizer's own)" in str(own)
+
+
 def test_template_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "own.jinja"
     file.write_text(

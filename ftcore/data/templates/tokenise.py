@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ftcore.data.formats.record_kinds import PlainText, Record, TextPair, TokenIds
@@ -23,11 +24,11 @@ def make_tokenise(source: ModelSource, template: str, loss_on: str) -> Tokenise:
     `template` is the spec's data.chat_template, `loss_on` its data.loss_on. Raises SpecError or DataError when the tokenizer or the
     template itself can't be used; a missing chat template only once there are messages to render.
     """
-    return tokenise_with(load_tokenizer(source.path, trust_remote_code=source.trust_remote_code, chat_template=template), loss_on)
+    return tokenise_with(load_tokenizer(source.path, trust_remote_code=source.trust_remote_code, chat_template=template), loss_on, template)
 
 
-def tokenise_with(tokenizer: Any, loss_on: str = "assistant") -> Tokenise:
-    """As `make_tokenise`, of a tokenizer that is loaded."""
+def tokenise_with(tokenizer: Any, loss_on: str = "assistant", template: str = "") -> Tokenise:
+    """As `make_tokenise`, of a tokenizer that is loaded; `template` names its chat template to the user."""
     aligner, texts = Aligner(tokenizer), TextRows(tokenizer, loss_on)
     renderer: list[ChatRenderer] = []
 
@@ -48,8 +49,13 @@ def tokenise_with(tokenizer: Any, loss_on: str = "assistant") -> Tokenise:
             try:
                 results.append(prepared(record))
             except DataError as error:
-                results.append(error)
+                results.append(_naming(error, template or "the tokenizer's own"))
         encoded = iter(aligner.encode([result for result in results if isinstance(result, Rendered)]))
         return [next(encoded) if isinstance(result, Rendered) else result for result in results]
 
     return tokenise
+
+
+def _naming(error: DataError, template: str) -> DataError:
+    """The error, saying which template it is about, if it is about one."""
+    return DataError([replace(problem, what=f"{problem.what} (template: {template})") if "template" in problem.what else problem for problem in error.problems])
