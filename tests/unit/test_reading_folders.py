@@ -202,6 +202,28 @@ def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
     assert "is a link to nothing" in problem_of(tmp_path / "link.jsonl").what
 
 
+@pytest.mark.parametrize(
+    ("address", "fix"),
+    [
+        ("https://huggingface.co/datasets/openai/gsm8k/tree/main", "write openai/gsm8k for this data set of the hub"),
+        ("hf://datasets/openai/gsm8k", "write openai/gsm8k for this data set of the hub"),
+        ("https://example.org/rows.jsonl", "download it and name the file; a hub id reads OWNER/NAME"),
+        ("s3://bucket/rows.jsonl", "download it and name the file; a hub id reads OWNER/NAME"),
+    ],
+)
+def test_addresses_are_not_read(address: str, fix: str) -> None:
+    problem = problem_of(address)
+    assert problem.fix == fix
+    assert address in problem.what
+
+
+def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tree(tmp_path, "rows/a.jsonl")))
+    assert [file.path for file in source_of("~/rows/*.jsonl").files] == [tmp_path / "rows/a.jsonl"]
+    for path in ("~/rows/a.jsonl", "~/rows"):
+        assert [outcome(row) for row in read(path)] == [{"a": 1}]
+
+
 def test_refusals(tmp_path: Path) -> None:
     tree(tmp_path, "mixed/a.jsonl", "mixed/b.csv", "none/x.pdf", "a.jsonl", "notes.txt")
     (tmp_path / "notes.txt").write_text("Plain words.\n")

@@ -21,6 +21,7 @@ from ftcore.spec.data_sections import DataSet
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
 
+HUB_PAGE = re.compile(r"(?:huggingface\.co|hf:/)/datasets/([^/?#@]+/[^/?#@]+)")
 WALKED = 5_000
 """Files looked at, at most, for names like one that is missing."""
 
@@ -60,6 +61,10 @@ def _folder(dataset: DataSet, folder: Path, where: str, purpose: Purpose) -> lis
 
 
 def _single(given: str, path: Path, where: str) -> DataFile:
+    if "://" in given:
+        page = HUB_PAGE.search(given)
+        fix = f"write {page[1]} for this data set of the hub" if page else "download it and name the file; a hub id reads OWNER/NAME"
+        raise DataError(f"addresses are not read: {given}", where=where, fix=fix)
     if not path.exists():
         reason = "is a link to nothing" if path.is_symlink() else "no such file"
         raise DataError(f"{reason}: {given}{_like(path)}", where=where, fix="check the path; a hub id reads OWNER/NAME")

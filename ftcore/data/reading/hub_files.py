@@ -66,6 +66,8 @@ class _Repository:
         if not is_whole:
             self._check_shards(data)
             return self._resolved(data)
+        if README in names:
+            self.fetch([README])  # another program may have fetched the rows alone
         key = hashlib.sha256(f"{self.dataset.path}\n{self.folder.name}\n{self.dataset.name}".encode()).hexdigest()[:32]
         return _remembered(self._known / f"splits-{key}.json", lambda: self._resolved(data))
 
