@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ftcore.data.cache import SampleSet
+from ftcore.spec.events import emit
 
 Keys = npt.NDArray[np.uint64]
 """[S] A digest a sample, 0 for none. Two of a million samples that differ share one with a probability of 3e-8 (n² / 2^65)."""
+TOLD_SAMPLES = 1 << 15
+"""Progress is told after so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,51 +42,56 @@ class Overlap:
     """(held-out row, training row) of the first ones, whole rows before mere prompts."""
 
 
-def sample_keys(samples: SampleSet) -> Keys:
-    """A digest over each sample's ids and supervised ranges (BLAKE2b, 64 bits)."""
-    return _digests(samples, whole=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetKeys:
+    """Digests of a set's samples."""
+
+    rows: npt.NDArray[np.int32]
+    """[S] row of each sample."""
+    whole: Keys
+    """[S] over ids and supervised ranges."""
+    prompts: Keys
+    """[S] over the ids before the first supervised token; 0 where fewer than two stand there (a text, a beginning-of-text token)."""
 
 
-def prompt_keys(samples: SampleSet) -> Keys:
-    """A digest over the ids before each sample's first supervised token; 0 where fewer than two stand there (a text, a beginning-of-text token)."""
-    return _digests(samples, whole=False)
-
-
-def _digests(samples: SampleSet, *, whole: bool) -> Keys:
-    found = np.zeros(len(samples), dtype=np.uint64)
+def keys_of(samples: SampleSet, name: str) -> SetKeys:
+    """The digests (BLAKE2b, 64 bits) of a set; reads all of it, and tells how far it is."""
+    whole, prompts = np.zeros(len(samples), dtype=np.uint64), np.zeros(len(samples), dtype=np.uint64)
     for index in range(len(samples)):
+        if index % TOLD_SAMPLES == 0:
+            emit("progress", stage="report", done=index, total=len(samples), text=f"{name}: looking for duplicates")
         sample = samples.sample(index)
-        digest = hashlib.blake2b(digest_size=8)
-        if whole:
-            digest.update(sample.ids.tobytes())
-            digest.update(sample.spans.tobytes())
-        else:
-            before = int(sample.spans[0, 0]) if len(sample.spans) else 0
-            if before < 2:
-                continue
-            digest.update(sample.ids[:before].tobytes())
-        found[index] = int.from_bytes(digest.digest(), "little")
-    return found
+        before = int(sample.spans[0, 0]) if len(sample.spans) else 0
+        whole[index] = _digest(sample.ids.tobytes(), sample.spans.tobytes())
+        if before > 1:
+            prompts[index] = _digest(sample.ids[:before].tobytes())
+    return SetKeys(rows=samples.rows, whole=whole, prompts=prompts)
 
 
-def copies_within(keys: Keys, rows: npt.NDArray[np.int32], listed: int) -> Copies:
+def _digest(*parts: bytes) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def copies_within(keys: SetKeys, listed: int) -> Copies:
     """The samples that are there more than once; `listed` groups by row number."""
-    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(keys.whole, return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[inverse] > 1)
     order = repeated[np.argsort(inverse[repeated], kind="stable")]
     edges = np.flatnonzero(np.diff(inverse[order])) + 1
-    groups = [sorted({int(row) for row in rows[group]}) for group in np.split(order, edges) if len(group)]
+    groups = [sorted({int(row) for row in keys.rows[group]}) for group in np.split(order, edges) if len(group)]
     # Parts of one row may be alike: that is no copy of another row.
     groups = sorted((group for group in groups if len(group) > 1), key=lambda group: group[0])
     copied = {row for group in groups for row in group[1:]}
     return Copies(rows=len(copied), groups=groups[:listed], group_count=len(groups))
 
 
-def overlap_of(training: tuple[str, SampleSet], held_out: tuple[str, SampleSet], listed: int) -> Overlap:
+def overlap_of(training: tuple[str, SetKeys], held_out: tuple[str, SetKeys], listed: int) -> Overlap:
     """Rows of the held-out set that are trained on, whole or by their prompt."""
     (train_name, train), (name, held) = training, held_out
-    whole = _matches(sample_keys(held), sample_keys(train))
-    prompts = _matches(prompt_keys(held), prompt_keys(train))
+    whole, prompts = _matches(held.whole, train.whole), _matches(held.prompts, train.prompts)
     of_rows = {int(held.rows[mine]): int(train.rows[theirs]) for mine, theirs in reversed(whole)}
     of_prompts = {int(held.rows[mine]): int(train.rows[theirs]) for mine, theirs in reversed(prompts)}
     either = of_prompts | of_rows

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ftcore import stop_request
 from ftcore.batch.mix import draws_an_epoch
 from ftcore.data.cache import SampleSet
 from ftcore.data.tokenizer import load_tokenizer
-from ftcore.report.copies import Overlap, overlap_of
+from ftcore.report.copies import Overlap, SetKeys, keys_of, overlap_of
 from ftcore.report.examine import STREAMED_ROWS, Examiner
 from ftcore.report.facts import MixShare, Report, SetReport
 from ftcore.report.page import render_page
@@ -57,6 +57,8 @@ class Asked:
     request: DataRequest
     tokenizer: Any
     examiner: Examiner
+    keys: dict[str, SetKeys] = field(default_factory=dict)
+    """Name of a set with samples -> their digests."""
 
 
 def make_report(resolved: ResolvedSpec, request: DataRequest, scratch: Path) -> Report:
@@ -70,7 +72,7 @@ def make_report(resolved: ResolvedSpec, request: DataRequest, scratch: Path) -> 
     for key, dataset in data.all_sets.items():
         emit("progress", stage="report", done=len(sets), total=len(names), text=names[key])
         sets[names[key]] = _set(key, names[key], dataset, asked)
-    overlaps = _overlaps(sets, request.listed)
+    overlaps = _overlaps(sets, asked.keys, request.listed)
     mix, refusal = _mix(data, sets)
     return Report(
         spec=request.origin,
@@ -112,8 +114,10 @@ def _set(key: str, name: str, dataset: DataSet, asked: Asked) -> SetReport:
         refusals=found.refusals,
         rows_file=str(rows_file),
     )
+    if found.prepared.arrow:
+        asked.keys[name] = keys_of(SampleSet.open(found.prepared.arrow), name)
     backend = asked.tokenizer.backend_tokenizer
-    return set_report(source, found.prepared, backend, max_length=data.max_length, listed=request.listed, rendered=request.samples)
+    return set_report(source, found.prepared, asked.keys.get(name), backend, max_length=data.max_length, listed=request.listed, rendered=request.samples)
 
 
 def without_scratch(facts: SetReport, scratch: Path) -> SetReport:
@@ -121,11 +125,10 @@ def without_scratch(facts: SetReport, scratch: Path) -> SetReport:
     return replace(facts, arrow="") if facts.arrow.startswith(str(scratch)) else facts
 
 
-def _overlaps(sets: dict[str, SetReport], listed: int) -> list[Overlap]:
-    """Every pair of a training set and a held-out one."""
-    usable = {name: (each.purpose, SampleSet.open(each.arrow)) for name, each in sets.items() if each.arrow}
-    training = [(name, samples) for name, (purpose, samples) in usable.items() if purpose == "train"]
-    held_out = [(name, samples) for name, (purpose, samples) in usable.items() if purpose == "eval"]
+def _overlaps(sets: dict[str, SetReport], keys: dict[str, SetKeys], listed: int) -> list[Overlap]:
+    """Every pair of a held-out set and a training set."""
+    training = [(name, each) for name, each in keys.items() if sets[name].purpose == "train"]
+    held_out = [(name, each) for name, each in keys.items() if sets[name].purpose == "eval"]
     return [overlap_of(trained, held, listed) for held in held_out for trained in training]
 
 

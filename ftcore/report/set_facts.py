@@ -10,7 +10,7 @@ import numpy as np
 
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import PreparedSet
-from ftcore.report.copies import Copies, copies_within, sample_keys
+from ftcore.report.copies import Copies, SetKeys, copies_within
 from ftcore.report.facts import LongRow, RenderedSample, SetReport, TemplateFacts, WeightFacts
 from ftcore.report.outcomes import Told, add_up, read_outcomes
 from ftcore.report.rendered import segments_of
@@ -36,8 +36,8 @@ class SetSource:
     rows_file: str
 
 
-def set_report(source: SetSource, prepared: PreparedSet, backend: Any, *, max_length: int, listed: int, rendered: int) -> SetReport:
-    """The report of a set, with samples or without any. `backend`: its `tokenizers.Tokenizer`."""
+def set_report(source: SetSource, prepared: PreparedSet, keys: SetKeys | None, backend: Any, *, max_length: int, listed: int, rendered: int) -> SetReport:
+    """The report of a set. `keys`: those of its samples, None where it has none; `backend`: its `tokenizers.Tokenizer`."""
     samples = SampleSet.open(prepared.arrow) if prepared.arrow else None
     told = add_up(read_outcomes(prepared.outcomes), listed)
     lengths = samples.lengths if samples is not None else np.zeros(0, dtype=np.int32)
@@ -68,7 +68,7 @@ def set_report(source: SetSource, prepared: PreparedSet, backend: Any, *, max_le
         histogram=histogram_of(lengths, told.lost_lengths, max_length),
         supervised_shares=share_spread(samples) if samples is not None else None,
         longest=longest_rows(samples, told, prepared.outcomes, listed),
-        copies=copies_within(sample_keys(samples), samples.rows, listed) if samples is not None else NO_COPIES,
+        copies=copies_within(keys, listed) if keys is not None else NO_COPIES,
         weights=weight_facts(samples) if samples is not None else None,
         template=source.template,
         rendered=rendered_samples(samples, backend, rendered) if samples is not None else [],

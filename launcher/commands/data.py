@@ -13,6 +13,7 @@ import click
 from launcher.verb_options import FILE, FOLDER, set_option, spec_options
 
 if TYPE_CHECKING:
+    from ftcore.spec.errors import DataError
     from launcher.resolve import Resolution
 
 REPORT_FOLDER = "data_report"
@@ -142,7 +143,6 @@ def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | 
     import sys
 
     from ftcore.spec.data_report import DataReportDir, DataRequest
-    from ftcore.spec.errors import DataError, Problem
     from launcher.data_verbs.asking import ask
     from launcher.data_verbs.paint import Paint, takes_colours
     from launcher.data_verbs.report_text import render_report
@@ -160,11 +160,21 @@ def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | 
         written = [paths.json, paths.text, *([paths.html] if html else [])]
         _say("\nreport: " + ", ".join(shown(path) for path in written))
     if facts["refuses"]:
-        refusals = [Problem(**problem) for each in (facts, *facts["sets"].values()) for problem in each["refusals"]]
-        count = len(refusals)
-        what = "training would refuse this data" + (f", for {count} reasons" if count > 1 else f": {refusals[0].what}")
-        fix = f"see {shown(paths.text)}" if count > 1 else f"{refusals[0].fix}; more in {shown(paths.text)}"
-        raise DataError(what, where=", ".join(each["key"] for each in facts["sets"].values() if each["refusals"]) or "data", fix=fix)
+        raise _refusal(facts, shown(paths.text))
+
+
+def _refusal(facts: dict[str, Any], report_file: str) -> DataError:
+    """Why training would refuse the data of a report, in short."""
+    from ftcore.spec.errors import DataError
+    from launcher.data_verbs.report_text import counted
+
+    refused = {name: each for name, each in facts["sets"].items() if each["refusals"]}
+    first = [problem for each in (facts, *refused.values()) for problem in each["refusals"]]
+    bad = [f"{counted(each['bad_rows'], 'bad row')} in {name}" for name, each in refused.items() if each["bad_rows"] and facts["on_bad_row"] == "error"]
+    what = "; ".join(bad) or first[0]["what"]
+    fix = "mend the rows, or set data.on_bad_row: drop" if bad else first[0]["fix"]
+    where = ", ".join(each["key"] for each in refused.values()) or "data"
+    return DataError(f"training would refuse this data: {what}", where=where, fix=f"{fix}; see {report_file}")
 
 
 def _report_folder(path: Path) -> Path:

@@ -15,7 +15,7 @@ from tests.unit.live_processes import wait_until
 def test_a_report_of_data_that_training_would_refuse(cli: Cli) -> None:
     spec(cli.folder)
     done = cli.run("data", "report", "spec.yaml", "--html", "--json", "-o", "out")
-    assert done.returncode == 4 and "data.train_sets.talk: training would refuse this data, for 2 reasons" in done.stderr
+    assert done.returncode == 4 and "data.train_sets.talk: training would refuse this data: 2 bad rows in talk" in done.stderr
     facts = json.loads(done.stdout)
     assert facts == json.loads((cli.folder / "out/data_report.json").read_text()) and facts["refuses"] and facts["version"] == 1
     assert list(facts["sets"]) == ["talk", "pairs", "eval"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.prepared import PreparedSet
-from ftcore.report.copies import copies_within, overlap_of, sample_keys
+from ftcore.report.copies import copies_within, keys_of, overlap_of
 from ftcore.report.facts import Report, SetReport, TemplateFacts
 from ftcore.report.outcomes import add_up, read_outcomes
 from ftcore.report.page import plot_of, render_page
@@ -74,16 +74,16 @@ def test_a_row_far_from_the_rest_does_not_flatten_the_plot() -> None:
 def test_copies_within_a_set(tmp_path: Path) -> None:
     rows = [(1, [5, 6, 7], (1, 3)), (2, [5, 6, 7], (2, 3)), (4, [5, 6, 7], (1, 3)), (9, [5, 6, 7], (1, 3)), (10, [8, 9], (1, 2)), (10, [8, 9], (1, 2))]
     samples = samples_of(tmp_path / "a.arrow", rows)
-    found = copies_within(sample_keys(samples), samples.rows, 10)
+    found = copies_within(keys_of(samples, "a"), 10)
     # The same ids with another mask are no copy; parts of one row neither.
     assert (found.rows, found.groups, found.group_count) == (2, [[1, 4, 9]], 1)
-    assert copies_within(sample_keys(samples), samples.rows, 0).groups == []
+    assert copies_within(keys_of(samples, "a"), 0).groups == []
 
 
 def test_held_out_rows_that_are_trained_on(tmp_path: Path) -> None:
     train = samples_of(tmp_path / "t.arrow", [(3, [1, 2, 3, 4], (2, 4)), (5, [7, 7, 7], (0, 3)), (6, [9, 9, 1], (2, 3))])
     held = samples_of(tmp_path / "h.arrow", [(1, [1, 2, 3, 4], (2, 4)), (2, [9, 9, 5], (2, 3)), (3, [4, 4, 4], (0, 3)), (4, [7, 8, 8], (0, 3))])
-    found = overlap_of(("train", train), ("eval", held), 5)
+    found = overlap_of(("train", keys_of(train, "t")), ("eval", keys_of(held, "h")), 5)
     # Row 3 and 4 are texts, which have no prompt to be alike.
     assert (found.rows, found.prompts, found.pairs) == (1, 2, [(1, 3), (2, 6)])
 
@@ -146,13 +146,13 @@ def facts_of(tmp_path: Path, name: str = "data.train") -> SetReport:
         rows_file="rows.jsonl",
     )
     backend = byte_level(specials=("<|im_end|>",))
-    return set_report(source, prepared, backend, max_length=1000, listed=4, rendered=2)
+    return set_report(source, prepared, keys_of(samples, name), backend, max_length=1000, listed=4, rendered=2)
 
 
 def report_of(tmp_path: Path) -> Report:
     """A report with everything in it."""
     facts, held = facts_of(tmp_path), facts_of(tmp_path, "data.eval")
-    overlap = overlap_of(("train", SampleSet.open(facts.arrow)), ("eval", SampleSet.open(held.arrow)), 5)
+    overlap = overlap_of(("train", keys_of(SampleSet.open(facts.arrow), "t")), ("eval", keys_of(SampleSet.open(held.arrow), "h")), 5)
     rules = {"max_length": 1000, "overlong": "drop", "on_bad_row": "error", "loss_on": "assistant"}
     sets = {"train": facts, "eval": replace(held, refusals=[])}
     return Report(spec="s.yaml", created="2026", model=EVIL, tokenizer="t", sets=sets, overlaps=[overlap], notes=["a note"], refuses=True, **rules)
@@ -167,7 +167,7 @@ def test_a_sets_facts(tmp_path: Path) -> None:
     assert [each.row for each in facts.rendered] == [1, 4] and facts.supervised_share == pytest.approx(30 / 35)
     empty = SetSource(key="k", purpose="eval", path="p", files=(), format="", format_reason="", revision="", template=None, refusals=(), rows_file="r")
     nothing = PreparedSet(arrow="", samples=0, rows=0, tokens=0, supervised_tokens=0)
-    facts = set_report(empty, nothing, None, max_length=10, listed=3, rendered=3)
+    facts = set_report(empty, nothing, None, None, max_length=10, listed=3, rendered=3)
     assert (facts.lengths, facts.histogram, facts.rendered, facts.rows_file, facts.supervised_share) == (None, [], [], "", 0.0)
 
 
