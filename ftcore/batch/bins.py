@@ -41,9 +41,9 @@ class Bins:
         """Rows with a bin over the budget."""
         return np.flatnonzero(self.by_row(self.tokens).max(axis=1) > self.budget)
 
-    def grow(self) -> None:
-        """Sees to it that the last two places are empty in every bin."""
-        missing = _places(int(self.held.max())) - self.places.shape[1]
+    def grow(self, to_hold: int = 0) -> None:
+        """Sees to it that the last two places are empty in every bin, and that one could hold so many samples."""
+        missing = _places(max(int(self.held.max()), to_hold)) - self.places.shape[1]
         if missing > 0:
             more = np.full((len(self.places), missing + 2), self.samples.none, dtype=np.int64)
             self.places = np.concatenate([self.places, more], axis=1)
@@ -51,6 +51,11 @@ class Bins:
     def reorder(self, bins: Int64s) -> None:
         """Numbers the bins anew: bin `bins[i]` becomes bin i."""
         self.tokens, self.costs, self.held, self.places = self.tokens[bins], self.costs[bins], self.held[bins], self.places[bins]
+
+    def swap(self, some: Int64s, others: Int64s) -> None:
+        """Gives bins the numbers of other ones, and these theirs."""
+        for values in (self.tokens, self.costs, self.held, self.places):
+            values[some], values[others] = values[others], values[some]
 
     def replace(self, bins: Int64s, places: Int64s) -> None:
         """The samples of some bins, [n, S] in any order."""

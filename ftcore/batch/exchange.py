@@ -16,9 +16,15 @@ from ftcore.batch.samples import Int32s, Int64s
 FIT_TURNS = 80
 FRUITLESS_TURNS = 24
 """Turns without a token gained after which an update is given up."""
-BALANCE_TURNS = 16
+BALANCE_TURNS = 20
 FRUITLESS_BALANCES = 4
 """Turns that bring the dearest rank's cost no lower after which an update is left as it is."""
+SWAP_TURNS = (4, 6, 8, 10)
+"""Turns in which whole bins are swapped between ranks, of whatever micro-step."""
+MOST_STEPS_SWAPPED = 64
+"""Micro-steps of an update up to which that is tried."""
+STEADY_TURNS = 6
+"""Turns that look at the micro-step in which two ranks differ the most; later ones go through all of them."""
 BALANCED = 1.002
 """Cost of the dearest rank over the mean at which an update is left as it is."""
 BLOCK = 384
@@ -43,9 +49,8 @@ class _Candidates:
     """[P, C]"""
 
 
-def fit(bins: Bins) -> Int64s:
-    """Exchanges between bins over the budget and bins below it until none is over. Returns the rows for which that did not work."""
-    rows = bins.over()
+def fit(bins: Bins, rows: Int64s) -> Int64s:
+    """Exchanges, in these rows, between bins over the budget and bins below it until none is over. Returns the rows for which that did not work."""
     best = np.full(len(rows), np.iinfo(np.int64).max)
     fruitless = np.zeros(len(rows), dtype=np.int64)
     given_up: list[Int64s] = []
@@ -109,7 +114,7 @@ def _move(bins: Bins, heavy: Int64s, light: Int64s, turn: int) -> None:
 def balance(bins: Bins, ranks: int) -> None:
     """Exchanges between the dearest and the cheapest ranks, in one micro-step, until their costs are about equal. Bin (step · ranks + rank) is a rank's.
 
-    No bin goes over the budget that was not.
+    Whole bins first, where there are several micro-steps; then samples. No bin goes over the budget that was not.
     """
     half, steps = ranks // 2, bins.bins // ranks
     rows = np.arange(bins.rows)
@@ -134,9 +139,24 @@ def balance(bins: Bins, ranks: int) -> None:
         gap = sums[row, heavy] - sums[row, light]
         useful = gap > (BALANCED - 1) * mean[row]
         row, heavy, light, gap = row[useful], heavy[useful], light[useful], gap[useful]
-        step = ((costs[row, :, heavy] - costs[row, :, light]).argmax(axis=1) + turn) % steps
-        first = (rows[row] * steps + step) * ranks
-        _even_out(bins, first + heavy, first + light, gap / 2, turn)
+        of_heavy, of_light = costs[row, :, heavy], costs[row, :, light]
+        first = rows[row] * bins.bins
+        if turn in SWAP_TURNS and 1 < steps <= MOST_STEPS_SWAPPED:
+            pair, out, back = _bins_to_swap(of_heavy, of_light, gap)
+            bins.swap(first[pair] + out * ranks + heavy[pair], first[pair] + back * ranks + light[pair])
+        else:
+            at = first + ((of_heavy - of_light).argmax(axis=1) + np.maximum(fruitless[row], turn - STEADY_TURNS)) % steps * ranks
+            _even_out(bins, at + heavy, at + light, gap / 2, turn)
+
+
+def _bins_to_swap(of_heavy: Int64s, of_light: Int64s, gap: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Pairs of ranks, and the micro-step of a bin of either, [n] each, that bring the two nearer when swapped; costs [P, steps], and their difference [P]."""
+    steps = of_heavy.shape[1]
+    off = np.abs(2 * (of_heavy[:, :, None] - of_light[:, None, :]) - gap[:, None, None]).reshape(len(gap), -1)
+    chosen = off.argmin(axis=1)
+    pair = np.flatnonzero(off[np.arange(len(gap)), chosen] < 0.95 * gap)
+    out, back = np.divmod(chosen[pair], steps)
+    return pair, out, back
 
 
 def _even_out(bins: Bins, heavy: Int64s, light: Int64s, wanted: npt.NDArray[np.float64], turn: int) -> None:

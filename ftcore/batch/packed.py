@@ -8,11 +8,14 @@ from ftcore.batch.arrange import arrange
 from ftcore.batch.bins import Bins
 from ftcore.batch.bound import martello_toth_bound
 from ftcore.batch.exchange import balance, fit
+from ftcore.batch.first_fit import first_fit
 from ftcore.batch.samples import Int64s, Samples
 
 BINS_AT_ONCE = 65_536
 """Of as many updates as have so many together: their arrays stay in the cache."""
 MOST_SHARED = 4
+FEW = 3
+"""Samples a bin below which first fit is tried before exchanges, and alone."""
 
 
 def least_bins(samples: Samples, budget: int) -> Int64s:
@@ -51,7 +54,7 @@ def _pack_alike(samples: Samples, updates: Int64s, steps: int, ranks: int, budge
     for start in range(0, len(updates), at_once):
         some = updates[start : start + at_once]
         bins = Bins(samples, some, steps * ranks, budget)
-        lost = np.sort(fit(bins))
+        lost = _make_fit(bins, some)
         failed.append(some[lost])
         if ranks > 1 or steps > 1:
             arranged = arrange(bins.by_row(bins.costs), ranks)
@@ -61,3 +64,11 @@ def _pack_alike(samples: Samples, updates: Int64s, steps: int, ranks: int, budge
         # Empty places all write to the sample that is none.
         bin_of[bins.places] = number[:, None]
     return np.concatenate(failed)
+
+
+def _make_fit(bins: Bins, updates: Int64s) -> Int64s:
+    """Deals the rows with a bin over the budget in another way until none is. Returns the rows for which no way was found."""
+    over = bins.over()
+    is_few = bins.samples.counts[updates[over]] < FEW * bins.bins
+    lost = first_fit(bins, updates, over[is_few])
+    return np.sort(np.concatenate([lost, first_fit(bins, updates, fit(bins, over[~is_few]))]))
