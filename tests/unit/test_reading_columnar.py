@@ -92,6 +92,7 @@ def test_other_types_become_text_or_plain_values() -> None:
         "large": pa.array([["x"]], pa.large_list(pa.large_string())),
         "empty": pa.array([{}], pa.struct([])),
         "nothing": pa.nulls(1),
+        "flag": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8())),
         "half": pa.array([0.5], pa.float16()),
     }
     ((value, nulls),) = rows_of(pa.record_batch(columns))
@@ -108,6 +109,7 @@ def test_other_types_become_text_or_plain_values() -> None:
         "large": ["x"],
         "empty": {},
         "nothing": None,
+        "flag": 1,
         "half": 0.5,
     }
 
@@ -186,3 +188,19 @@ def test_random_values_are_those_that_arrow_kept(rows: list[dict[str, Any]]) -> 
         assert sum(count for _, count in found) == nulls_in(batch.slice(start))
         assert sum(count for _, count in found) == sum(nulls_of(value) for value in table["x"].to_pylist()[start:])
         assert [value["x"] for value, _ in found] == [without_nulls(value) for value in table["x"].to_pylist()[start:]]
+
+
+def test_the_json_type_of_the_library_datasets_is_exact(tmp_path: Path) -> None:  # D06
+    import datasets
+
+    datasets.disable_progress_bars()
+    rows = [
+        {"tools": [{"name": "f", "a": None}], "m": [{"role": "u", "args": {"x": None}}]},
+        {"tools": [{"b": 1}], "m": [{"role": "u", "args": {"y": [1, "z"]}}]},
+    ]
+    features = datasets.Features({"tools": datasets.Json(), "m": datasets.List({"role": datasets.Value("string"), "args": datasets.Json()})})
+    made = datasets.Dataset.from_list(rows, features=features)
+    made.to_parquet(str(tmp_path / "a.parquet"))
+    made.save_to_disk(str(tmp_path / "saved"))
+    for name in ("a.parquet", "saved"):
+        assert [outcome(row) for row in read(tmp_path / name)] == rows

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from ftcore.data.reading.reader import read_at
+from ftcore.data.reading.reader import read_at, read_chunks
 from ftcore.data.reading.rows import BadRow
 from ftcore.spec.errors import DataError
-from tests.unit.read_files import read_bytes, refused, source_of, values
+from tests.unit.read_files import outcome, read_bytes, refused, source_of, values
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -53,6 +55,17 @@ def test_cut_files_say_where(tmp_path: Path, suffix: str) -> None:
     assert problem.file == str(tmp_path / f"a.jsonl{suffix}")
     assert "file is cut off after " in problem.what
     assert 1_000_000 < int(problem.what.split(" bytes of its text")[0].rsplit(" ", 1)[1]) < len(text)
+
+
+def test_rows_before_the_cut_come_first(tmp_path: Path) -> None:
+    text = b"".join(b'{"a": "%s"}\n' % os.urandom(50).hex().encode() for _ in range(3000))
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(text)[:100_000])
+    chunks = read_chunks(source_of(path))
+    found = [row for chunk in islice(chunks, 2) for row in chunk.rows()]
+    with pytest.raises(DataError, match="cut off after"):
+        list(chunks)
+    assert [outcome(row) for row in found] == [json.loads(line) for line in text.splitlines()[:512]]
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

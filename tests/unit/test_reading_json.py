@@ -215,6 +215,13 @@ def test_files_that_cannot_be_opened_or_have_changed(tmp_path: Path) -> None:
         ByteStream(DataFile(path=tmp_path / "gone.jsonl", name="gone.jsonl", kind="jsonl", size=1))
 
 
+@pytest.mark.parametrize("block", [1, 5, 30])
+def test_bad_elements_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr("ftcore.data.reading.streams.BLOCK_BYTES", block)
+    found = values(tmp_path, "a.json", b'[{"a": NaN, "b": "x\\u00e9xxxxxxxxxxxxxxxxxxx"}, {"a": 1, "a": {"c": [1, 2, 3]}}, {"a": 3}]')
+    assert found == [["not usable JSON: NaN is not JSON"], ["not usable JSON: the key 'a' stands twice in one object"], {"a": 3}]
+
+
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])
 def test_bad_bytes_anywhere_in_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr("ftcore.data.reading.streams.BLOCK_BYTES", block)

@@ -102,11 +102,7 @@ def _matches(pattern: str, where: str) -> list[DataFile]:
 
 def _like(path: Path) -> str:
     """The data files nearest to a path or pattern, in words; "" where there are none."""
-    folder = path.parent
-    while not folder.is_dir() or glob.has_magic(str(folder)):
-        if folder == folder.parent:
-            return ""
-        folder = folder.parent
+    folder = next(folder for folder in path.parents if folder.is_dir() and not glob.has_magic(str(folder)))
     if folder == Path("/"):
         return ""
     names = data_names(folder, most=WALKED)[0]
