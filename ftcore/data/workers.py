@@ -45,7 +45,7 @@ def usable_cores() -> int:
 
 
 def results(make: Make[T, R], chunks: Iterator[T], processes: int, hidden: Sequence[str] = ()) -> Generator[R, None, None]:
-    """The result of each chunk, in order. With `processes` > 1 in as many others, which end with this generator: close it.
+    """The result of each chunk, in order. With `processes` > 1 in at most as many others, which end with this generator: close it.
 
     `hidden`: modules that those others do without, even where they are installed.
     Raises what `make` or its function raises, and DataError when a process ends by itself.
@@ -57,8 +57,7 @@ def results(make: Make[T, R], chunks: Iterator[T], processes: int, hidden: Seque
         return
     team: list[_Worker] = []
     try:
-        team.extend(_Worker(make, hidden) for _ in range(processes))
-        yield from _dealt(team, chunks)
+        yield from _dealt(team, chunks, processes, lambda: _Worker(make, hidden))
     finally:
         for worker in team:
             worker.close()
@@ -66,15 +65,17 @@ def results(make: Make[T, R], chunks: Iterator[T], processes: int, hidden: Seque
             worker.end()
 
 
-def _dealt(team: list[_Worker], chunks: Iterator[T]) -> Iterator[Any]:
+def _dealt(team: list[_Worker], chunks: Iterator[T], most: int, start: Callable[[], _Worker]) -> Iterator[Any]:
     numbered = enumerate(chunks)
     done: dict[int, Any] = {}
     following = 0
     while True:
         # Results that wait for a slow chunk take memory: no more chunks are handed out then.
-        for worker in team * AHEAD:
-            if worker.unfinished < AHEAD and len(done) < AHEAD * len(team) and (chunk := next(numbered, None)) is not None:
-                worker.send(chunk)
+        while len(done) < AHEAD * most and _has_room(team, most) and (chunk := next(numbered, None)) is not None:
+            # A process is started when there is work for it: few chunks need few.
+            if len(team) < most and all(worker.unfinished for worker in team):
+                team.append(start())
+            min(team, key=lambda worker: worker.unfinished).send(chunk)
         busy = [worker for worker in team if worker.unfinished]
         if not busy:
             return
@@ -86,6 +87,10 @@ def _dealt(team: list[_Worker], chunks: Iterator[T]) -> Iterator[Any]:
         while following in done:
             yield done.pop(following)
             following += 1
+
+
+def _has_room(team: list[_Worker], most: int) -> bool:
+    return len(team) < most or any(worker.unfinished < AHEAD for worker in team)
 
 
 class _Worker:

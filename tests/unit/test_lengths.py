@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ftcore.data.build import describe
 from ftcore.data.cache import Counts, write_samples
 from ftcore.data.lengths import note_lengths
-from ftcore.spec.lengths import length_bin, lengths_path, read_lengths
+from ftcore.spec.lengths import file_state, length_bin, lengths_path, read_lengths
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.data_guess import BUILTIN_ROWS
 from launcher.memory.lengths import data_lengths
@@ -130,3 +130,14 @@ def test_bins_hold_what_they_bound(length):
     bound = length_bin(length)
     assert length <= bound <= max(2, 1.19 * length + 1)
     assert length_bin(bound) == bound
+
+
+def test_the_state_of_folders_and_patterns_is_that_of_their_files(tmp_path):
+    folder = tmp_path / "rows" / "deep"
+    folder.mkdir(parents=True)
+    for name, text in (("a.jsonl", "12"), ("b.jsonl", "345")):
+        (folder / name).write_text(text)
+        os.utime(folder / name, ns=(len(text), len(text)))
+    assert file_state(str(folder / "a.jsonl")) == (2, 2)
+    assert file_state(str(tmp_path / "rows")) == file_state(str(tmp_path / "**" / "*.jsonl")) == (5, 3)
+    assert file_state("owner/name") == file_state(str(folder / "none*")) == (0, 0)

@@ -62,6 +62,11 @@ def test_a_hidden_module_is_not_found() -> None:
         list(results(Work("import"), iter(range(2)), 2, ("torch",)))
 
 
+def test_few_chunks_need_few_processes() -> None:
+    made = list(results(Work(), iter(range(2)), 16))
+    assert [number for number, _ in made] == [0, 2] and len({pid for _, pid in made}) == 2
+
+
 def test_one_process_is_this_one() -> None:
     assert {pid for _, pid in results(Work(), iter(range(3)), 1)} == {os.getpid()}
 
