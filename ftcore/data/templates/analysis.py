@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 from ftcore.data.templates.layout import Layout, Spots, spot_of
 from ftcore.data.templates.markers import marked_parts
 from ftcore.data.templates.rendering import CALLS_FIX, MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
@@ -19,12 +16,17 @@ NO_END = DataError(
 )
 
 
-def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_in: bool = False) -> Layout:
+Prefixes = dict[tuple[bool, tuple[str, ...]], StandInText]
+"""Whether with the generation prompt, and the key of a shape's first messages -> their rendering."""
+
+
+def analyse(template: ChatTemplate, shape: Shape, tools: Tools, prefixes: Prefixes, *, tools_stand_in: bool = False) -> Layout:
     """The layout of rows with this shape and these tools; `tools_stand_in`: the tools are stand-ins for any.
 
+    `prefixes` is filled with renderings that other shapes with these tools may begin with too.
     Raises DataError when the template refuses the stand-ins.
     """
-    analysis = Analysis(template, shape, tools)
+    analysis = Analysis(template, shape, tools, prefixes)
     whole = analysis.whole
     found = {index: analysis.answer(index) for index, message in enumerate(shape.messages) if message["role"] == "assistant"}
     answers = {index: parts if isinstance(parts, DataError) else _spots(whole, parts) for index, parts in found.items()}
@@ -42,20 +44,22 @@ def analyse(template: ChatTemplate, shape: Shape, tools: Tools, *, tools_stand_i
 class Analysis:
     """One shape under one template."""
 
-    def __init__(self, template: ChatTemplate, shape: Shape, tools: Tools) -> None:
+    def __init__(self, template: ChatTemplate, shape: Shape, tools: Tools, prefixes: Prefixes) -> None:
         """Renders the stand-ins whole. Raises DataError when the template refuses them."""
-        self._template, self._shape, self._tools = template, shape, tools
+        self._template, self._shape, self._tools, self._prefixes = template, shape, tools, prefixes
         self._marked: list[CharSpan] | None = None
         if template.has_markers(tools):
             text, self._marked = template.marked(shape.messages, tools)
         else:
             text = template.text(shape.messages, tools)
         self.whole = read_stand_ins(text, shape.kinds)
-        self.prefix: Callable[[int, bool], StandInText] = cache(self._prefix)
 
-    def _prefix(self, count: int, prompt: bool) -> StandInText:
+    def prefix(self, count: int, prompt: bool) -> StandInText:
         """The first messages alone, with `prompt` up to where an answer to them begins."""
-        return read_stand_ins(self._template.text(self._shape.messages[:count], self._tools, prompt=prompt), self._shape.kinds)
+        key = (prompt, tuple(self._shape.key[:count]))
+        if key not in self._prefixes:
+            self._prefixes[key] = read_stand_ins(self._template.text(self._shape.messages[:count], self._tools, prompt=prompt), self._shape.kinds)
+        return self._prefixes[key]
 
     def answer(self, index: int) -> list[CharSpan] | DataError:
         """What is learned of the answer `index`, or why that can't be told."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ftcore.data.formats.record_kinds import Conversation
-from ftcore.data.templates.analysis import analyse
+from ftcore.data.templates.analysis import Prefixes, analyse
 from ftcore.data.templates.control import ControlTokens
 from ftcore.data.templates.layout import Layout, Placed, place
 from ftcore.data.templates.learned import Weighted, everything, learned_answers
@@ -30,6 +30,7 @@ class ChatRenderer:
         self._template = ChatTemplate(tokenizer)
         self._control = ControlTokens(tokenizer)
         self._loss_on = loss_on
+        self._prefixes: dict[bool, Prefixes] = {False: {}, True: {}}
         self._layouts: dict[tuple[str, ...], Layout | None] = {}
         self._takes_tools: dict[tuple[str, ...], bool] = {}
 
@@ -124,9 +125,11 @@ class ChatRenderer:
         if key not in self._layouts:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
+                self._prefixes = {False: {}, True: {}}
             built = shape if shape.messages else full_shape(messages, margins=False)
+            prefixes = self._prefixes[any_tools] if any_tools or not tools else {}
             try:
-                self._layouts[key] = analyse(self._template, built, stand_in_tools() if any_tools else tools, tools_stand_in=any_tools)
+                self._layouts[key] = analyse(self._template, built, stand_in_tools() if any_tools else tools, prefixes, tools_stand_in=any_tools)
             except DataError:
                 self._layouts[key] = None
         return self._layouts[key]
