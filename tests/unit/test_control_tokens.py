@@ -25,6 +25,7 @@ from tests.unit.made_tokenizers import CHATML, FAMILIES, GEMMA, HEADER, IM, LLAM
 from tests.unit.test_spans import CONTENT
 
 SPELT = ("<|im_end|>", "<|im_start|>", "</s>", "<s>", "<|eot_id|>", "<|begin_of_text|>", "<bos>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
+BOS = "<|begin_of_text|>"
 WITH_CONTROL = st.tuples(CONTENT, st.sampled_from(SPELT), CONTENT).map("".join)
 
 
@@ -90,6 +91,16 @@ def test_call_that_spells_a_control_token() -> None:
     assert len(control_ids(tokenizer, tokens)) == 10
 
 
+def test_turns_and_beginning_of_a_row_that_spells_one() -> None:
+    """Split and truncate_left cut such a row as they cut others."""
+    tokenizer = wrap(byte_level(specials=HEADER, bos=BOS), template=LLAMA3, eos="<|eot_id|>", bos=BOS)
+    spelt, plain = tokenise_with(tokenizer)([chat("u a", f"a {text}", "u c", "a d") for text in ("<|eot_id|>", "x")])
+    assert isinstance(spelt, Tokens) and isinstance(plain, Tokens)
+    assert (spelt.front, plain.front) == (1, 1)
+    assert spelt.turns[0] == plain.turns[0] == 1
+    assert spelt.ids[spelt.turns[1] :].tolist() == plain.ids[plain.turns[1] :].tolist()
+
+
 def test_byte_that_a_text_spells() -> None:
     """A byte's token in a text would become that byte: the row is refused, since its tokens say another text."""
     tokenizer = wrap(sentencepiece_like(specials=("<s>", "</s>"), bos="<s>"), template=MISTRAL, eos="</s>", bos="<s>")
@@ -118,9 +129,6 @@ def test_turn_end_of_a_template(answer: str, found: str | None) -> None:
     tokenizer = wrap(byte_level(specials=IM), template=CHATML.replace("m['content']", answer), eos="<|endoftext|>")
     assert turn_end_id(tokenizer) == (tokenizer.convert_tokens_to_ids(found) if found else None)
     assert tokenizer.eos_token_id in stop_ids(tokenizer, None, chat=True)
-
-
-BOS = "<|begin_of_text|>"
 
 
 @pytest.mark.parametrize("adds", ["nothing", "bos", "bos and eos"])

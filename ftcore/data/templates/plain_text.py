@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.chosen import added_in_front
 from ftcore.data.templates.control import ControlTokens
 from ftcore.data.templates.rendered import Rendered
 from ftcore.spec.errors import DataError
@@ -23,6 +24,7 @@ class PlainTextAligner:
         self._control = ControlTokens(tokenizer)
         backend, self._names = self._control.renamed(own)
         self._aligner = Aligner(tokenizer, backend=backend)
+        self._leading = added_in_front(own)
         self._ids = np.arange(max(backend.get_vocab_size(), own.get_vocab_size()) + len(self._names), dtype=np.int32)
         for token, name in self._names.items():
             self._ids[backend.token_to_id(name)] = own.token_to_id(token)
@@ -40,7 +42,8 @@ class PlainTextAligner:
         ids = self._ids[result.ids]
         if int(np.isin(ids, self._control_ids).sum()) != written:
             return self._control.refused(row.text[slice(*row.plain[0])])
-        return replace(result, ids=ids)
+        front = len(self._leading) if ids[: len(self._leading)].tolist() == self._leading else 0
+        return replace(result, ids=ids, front=front)
 
     def _renamed(self, row: Rendered) -> tuple[Rendered, int]:
         """The row with the template's control tokens under their other names, and how many they are."""
