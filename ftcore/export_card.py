@@ -122,6 +122,8 @@ def _data(card: Card) -> str:
     sets = [(name, data.training[name].path, prepared) for name, prepared in card.prepared.train.items()]
     sets += [(name, data.held_out[name].path, prepared) for name, prepared in card.prepared.eval.items()]
     lines = [f"| {name} | {_cell(path)} | {_counts(prepared)} |" for name, path, prepared in sets]
+    stream = card.prepared.stream
+    lines += [f"| {each.name} (streamed) | {_cell(each.dataset.path)} | - | - | - | - | {each.fingerprint} |" for each in (stream.sets if stream else ())]
     head = "| set | file | rows | rows used | tokens | supervised tokens | fingerprint |\n|---|---|---:|---:|---:|---:|---|"
     return "\n".join(["## Data\n", head, *lines])
 

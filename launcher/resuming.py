@@ -33,6 +33,8 @@ FREE_KEYS = (
     *("zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
     *("checkpoint.save_steps", "checkpoint.save_total_limit", "checkpoint.save_async", "evaluation.eval_steps"),
     *("evaluation.early_stopping_patience", "evaluation.early_stopping_threshold"),
+    # A stream that stopped at a bad row goes on without it; the rows that are no mistake keep their places.
+    *("data.on_bad_row", "data.prefetch_updates", "data.num_proc"),
 )
 """Keys that may change on a resume: neither the objective nor the order of the samples depends on them."""
 FREE_SECTIONS = ("cluster.", "logging.", "profiling.", "hardware.")

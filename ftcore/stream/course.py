@@ -60,6 +60,10 @@ class Made:
     """Why the run must stop at it."""
 
 
+class StoppedStreamError(DataError):
+    """Why a stream can't go on, raised on all ranks alike, between two updates."""
+
+
 class Exchange(Protocol):
     """How the ranks talk to each other. Every rank calls the same methods in the same order."""
 

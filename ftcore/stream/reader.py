@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftcore.spec.errors import DataError, FtError, Problem
-from ftcore.stream.course import Composed, Course, Exchange, Made
+from ftcore.stream.course import Composed, Course, Exchange, Made, StoppedStreamError
 from ftcore.stream.lane import Drawn, Lane, RowSource
 from ftcore.stream.offers import Offers, StreamSample
 from ftcore.stream.position import restored
@@ -66,7 +66,14 @@ class StreamReader:
         """Sums over the ranks so far."""
 
     def next(self) -> Composed | None:
-        """The next update; None, on all ranks alike, when the data have ended. Raises DataError, on all ranks, for a row of any rank that stops the run."""
+        """The next update; None, on all ranks alike, when the data have ended. Raises StoppedStreamError, on all ranks, for a row of any rank that stops it."""
+        try:
+            return self._next()
+        except DataError as error:
+            # Whatever is raised below is known to all ranks.
+            raise StoppedStreamError(error.problems) from error
+
+    def _next(self) -> Composed | None:
         self._open()
         wanted = Wanted(samples=self._course.samples, tokens=self._course.tokens)
         parts: list[_Part] = []
@@ -149,7 +156,10 @@ class StreamReader:
         own = Offers.empty(self._course.all_lanes, depth)
         for number, lane in self._lanes.items():
             samples = [(sample, dropped) for _, _, sample, dropped in lane.peek(depth)]
-            own.offer(number, samples, ended=lane.is_drawn_out and lane.ready <= depth, behind=lane.trailing)
+            try:
+                own.offer(number, samples, ended=lane.is_drawn_out and lane.ready <= depth, behind=lane.trailing)
+            except DataError as error:
+                self._errors[number] = error
             own.read(number, lane.bytes_passed)
         for number in self._errors:
             own.fail(number)

@@ -19,6 +19,7 @@ from ftcore.model.adapters import adapter_names
 from ftcore.model.gradient_watch import GradientWatch
 from ftcore.spec.errors import PreemptedError, TrainingError
 from ftcore.spec.events import emit, emit_at
+from ftcore.stream.course import StoppedStreamError
 from ftcore.train.clip import clip_groups
 from ftcore.train.early_stop import after_evaluation, is_over, made_up_for
 from ftcore.train.evaluate import evaluate_sets
@@ -80,6 +81,10 @@ class Trainer:
         except TrainingError:
             # Raised on all ranks alike; the save that is being written is whole soon, and worth waiting for.
             self._tell(self._saver.poll(wait=True))
+            raise
+        except StoppedStreamError:
+            # Raised on all ranks alike: what is trained is kept, to go on from without the row, or once it is mended.
+            self._save_in_a_hurry()
             raise
         finally:
             self.close()

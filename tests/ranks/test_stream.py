@@ -90,12 +90,15 @@ def test_a_bad_row_stops_all_ranks_with_its_place(pool: RankPool, small: Small, 
     rows = bad.read_text().splitlines()
     rows[4] = '{"input_ids": [5, 6], "labels": [5]}'
     bad.write_text("\n\n".join(rows))
-    with pytest.raises(AssertionError, match=r"(?s)DataError.*b\.jsonl.*labels") as stopped:
-        train(pool, small, tmp_path, {"run": stream_spec(pattern)}, 2)
-    assert "line 9" in str(stopped.value) or ":9" in str(stopped.value)
-    dropped = stream_spec(pattern, updates=40, repeat=False, on_bad_row="drop")
-    train(pool, small, tmp_path, {"dropped": dropped}, 2)
-    lines = lines_of(tmp_path / "dropped")
+    spec = stream_spec(pattern, updates=40, repeat=False, batch={"global_batch_size": 3}, lanes=2)
+    with pytest.raises(AssertionError, match=r"(?s)StoppedStreamError.*b\.jsonl:9.*labels"):
+        train(pool, small, tmp_path, {"run": spec}, 2)
+    # What was trained before it is saved, and is gone on from without the row.
+    done = len(lines_of(tmp_path / "run"))
+    assert done and (tmp_path / "run" / "checkpoints" / f"update_{done:08d}").is_dir()
+    dropped = stream_spec(pattern, updates=40, repeat=False, batch={"global_batch_size": 3}, lanes=2, on_bad_row="drop")
+    train(pool, small, tmp_path, {"run": dropped}, 1)
+    lines = lines_of(tmp_path / "run")
     assert sum(line.get("dropped_rows", {}).get("bad_row", 0) for line in lines) == 1
     assert sum(line["samples"] for line in lines) == sum(SHORT) - 1
 
