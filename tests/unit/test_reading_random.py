@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftcore.data.reading.lines import line_start
 from ftcore.data.reading.reader import OPEN_END, parts, read_at, read_chunks
-from ftcore.data.reading.rows import DataFile
+from ftcore.data.reading.rows import DataFile, Source
 from tests.unit.read_files import outcome, source_of
 from tests.unit.test_reading_compressed import PACKERS
 
@@ -101,3 +103,24 @@ def test_line_starts(tmp_path: Path) -> None:
 def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "a.arrow"])
+def test_chunks_say_how_far_reading_is(tmp_path: Path, name: str) -> None:
+    rows = [{"a": f"{index} {'word ' * 200}"} for index in range(5000)]
+    table = pa.Table.from_pylist(rows)
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name, row_group_size=1000)
+    elif name == "a.arrow":
+        with pa.OSFile(str(tmp_path / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table, 500)
+    else:
+        text = {"a.jsonl": "\n".join(map(json.dumps, rows)), "a.json": json.dumps(rows), "a.csv": "a\n" + "\n".join(row["a"] for row in rows)}[name]
+        (tmp_path / name).write_text(text)
+    source = source_of(tmp_path / name)
+    size = source.files[0].size
+    told = [chunk.read for chunk in read_chunks(Source(files=source.files * 2))]
+    assert told == sorted(told)
+    assert told[-1] <= 2 * size
+    for file, half in enumerate((told[: len(told) // 2], told[len(told) // 2 :])):
+        assert all(abs(read - file * size - size * (index + 1) / len(half)) < 0.25 * size + (1 << 20) for index, read in enumerate(half))

@@ -46,6 +46,7 @@ class _Lines:
 def csv_items(file: DataFile, position: int = 0, end: int | None = None, first: int = 0) -> Items:
     """The rows that begin at or after the byte `position` (0, or where a row begins) and before `end`, numbered from `first` if it isn't 0.
 
+    Numbered rows come with the bytes of the file that were read so far instead of a position.
     Raises DataError for a header that names no fields or one twice, and for a quote that nothing closes.
     """
     csv.field_size_limit(LARGEST_FIELD)
@@ -78,7 +79,7 @@ def _records(lines: _Lines, reader: Iterator[list[str]], names: list[str], end: 
             if not cells:
                 continue
             row = _row(cells, names, lines.wrong, (file.name, number, line, start))
-        yield lines.offset, row
+        yield lines.stream.consumed() if number else lines.offset, row
         number += number > 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +109,7 @@ def array_items(file: DataFile, position: int = 0, first: int = 0) -> Items:
 
 
 def _elements(window: _Window, begun: bool, number: int) -> Items:
-    """`begun`: reading stands behind an element. Elements with a number get no position, which takes time to find out."""
+    """`begun`: reading stands behind an element. Numbered rows come with the bytes of the file that were read so far: a position takes time to find out."""
     file = window.stream.file.name
     while True:
         if not (begun and window.skip_comma()):
@@ -123,7 +122,7 @@ def _elements(window: _Window, begun: bool, number: int) -> Items:
                 window.move(window.at + 1)
                 window.skip_space()
         row = _element(window, file, number, window.line if number else None)
-        yield 0 if number else window.byte(window.at), row
+        yield window.stream.consumed() if number else window.byte(window.at), row
         begun = True
         number += number > 0
 
@@ -189,15 +188,3 @@ def _check_end(window: _Window, number: int) -> None:
     window.move(window.at + 1)
     if window.skip_space():
         raise _broken(window, number, window.at, "something follows the end of the array")
-
-
-def grouped(items: Iterator[tuple[int, Row | BadRow]], size: int) -> Iterator[list[Row | BadRow]]:
-    """The rows of `items` in lists of `size`."""
-    held: list[Row | BadRow] = []
-    for _, row in items:
-        held.append(row)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
-        yield held

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from ftcore.data.reading.batches import BatchChunk, batch_items, batches, group_starts
+from ftcore.data.reading.batches import BatchChunk, batch_items, batches, group_starts, row_count
 from ftcore.data.reading.columnar import nulls_in
 from ftcore.data.reading.csv_rows import csv_items
-from ftcore.data.reading.json_array import array_items, grouped
+from ftcore.data.reading.json_array import array_items
 from ftcore.data.reading.json_layout import json_layout
 from ftcore.data.reading.lines import line_chunks, line_items, line_start
 from ftcore.data.reading.rows import BadRow, Chunk, DataFile, Item, Items, Row, Source
@@ -98,10 +99,7 @@ def parts(file: DataFile, count: int) -> list[tuple[int, int]]:
 
 def _file_chunks(file: DataFile, first: int, rows: int, read: int) -> Iterator[Chunk]:
     if file.kind in COLUMNAR:
-        for position, batch, _ in batches(file, rows=rows):
-            chunk = BatchChunk(first=first, count=len(batch), read=read, file=file.name, position=position, batch=batch)
-            first += len(batch)
-            yield chunk
+        yield from _batch_chunks(file, first, rows, read)
         return
     file = sniffed(file)
     if file.kind != "csv" and json_layout(file) == "lines":
@@ -109,9 +107,22 @@ def _file_chunks(file: DataFile, first: int, rows: int, read: int) -> Iterator[C
             yield from line_chunks(stream, first, rows, read)
         return
     items = csv_items(file, first=first) if file.kind == "csv" else array_items(file, first=first)
-    for parsed in grouped(items, rows):
-        yield ParsedChunk(first=first, count=len(parsed), read=read, parsed=parsed)
+    while held := list(islice(items, rows)):
+        parsed = [row for _, row in held]
+        yield ParsedChunk(first=first, count=len(parsed), read=read + min(held[-1][0], file.size), parsed=parsed)
         first += len(parsed)
+
+
+def _batch_chunks(file: DataFile, first: int, rows: int, read: int) -> Iterator[Chunk]:
+    total, done = None if file.compression else row_count(file), 0
+    size_a_row = file.size / total if total else 0.0
+    for position, batch, _ in batches(file, rows=rows):
+        done += len(batch)
+        # An Arrow file says nowhere how many rows it has; its bytes are the rows'.
+        size_a_row = size_a_row if total else max(size_a_row, batch.nbytes / len(batch))
+        read_here = min(file.size, round(size_a_row * done))
+        yield BatchChunk(first=first, count=len(batch), read=read + read_here, file=file.name, position=position, batch=batch)
+        first += len(batch)
 
 
 def _text_items(file: DataFile, position: int, end: int) -> Items:
