@@ -25,6 +25,8 @@ from ftcore.spec.sections import DataSection, DataSet
 
 STREAMED_ROWS = 5000
 """Rows of a stream that a report looks at."""
+UNREAD = "messages"
+"""Stands for the format of a set without a row that can be read."""
 NOTHING = PreparedSet(arrow="", samples=0, rows=0, tokens=0, supervised_tokens=0)
 
 
@@ -57,10 +59,13 @@ class Examiner:
         try:
             source = find_source(key, dataset, purpose, self._cache_dir)
             first = first_rows(source)
-            decided, reason = format_of(key, dataset, first)
+            # Of rows that can't be read none tells a format, and none needs one.
+            decided, reason = format_of(key, dataset, first) if first else (replace(dataset, format=UNREAD), "")
         except DataError as error:
             return Examined(prepared=NOTHING, refusals=error.problems)
         prepared, refusals = self._prepare(key, dataset, decided, source, streamed=self._data.streaming and purpose == "train")
+        if not first:
+            prepared = replace(prepared, format="")
         template = template_facts(self._tokenizer, self._data.chat_template, self._data.loss_on, records_of(first, decided, key))
         return Examined(prepared=prepared, format_reason=reason, revision=source.revision, template=template, refusals=refusals)
 

@@ -85,6 +85,13 @@ def test_a_path_without_files_and_a_format_that_nobody_knows(tmp_path: Path) -> 
     assert "the format can't be told" in found.refusals[0].what and (found.rows, found.format) == (0, "")
 
 
+def test_a_set_without_a_row_that_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b"{broken\n" * 30 + b'{"a": "\xff"}\n')
+    found = train_of("x.jsonl")
+    assert (found.rows, found.samples, found.bad_rows, found.format, found.template) == (31, 0, 31, "", None)
+    assert len(found.first["bad"]) == 3 and found.refusals[0].where == "row 1" and "not JSON" in found.refusals[0].what
+
+
 def test_a_stream_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text(chat("a", "b") * 30 + "{\n" + chat("long " * 100, "x"))
     streamed = ("data.streaming=true", "train.max_steps=3", "data.max_length=100", "data.overlong=error")
