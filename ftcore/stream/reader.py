@@ -87,7 +87,7 @@ class StreamReader:
             wanted = wanted.less(len(part.cut.lanes), part.cut.tokens)
             self._groups = part.cut.groups
             if part.cut.ended is not None:
-                self._end_epoch(part.cut.ended)
+                self._end_epoch(part.cut.ended, part.offers.dropped(part.cut.lanes))
             if part.cut.is_full or (count and len(self._groups) == 1):
                 break
         return self._composed(parts, mine) if count else None
@@ -195,11 +195,13 @@ class StreamReader:
         taken = {number: iter(lane.take(int((cut.lanes == number).sum()))) for number, lane in self._lanes.items()}
         return [next(taken[lane]) for lane in cut.lanes.tolist() if lane in taken]
 
-    def _end_epoch(self, index: int) -> None:
-        """Begins the next epoch of a group, or ends the stream. Raises DataError when no row of the epoch gave a sample."""
+    def _end_epoch(self, index: int, dropped: Counter[str]) -> None:
+        """Begins the next epoch of a group, or ends the stream. Raises DataError when no row of the epoch gave a sample; `dropped`: why."""
         group = self._groups[index]
         if not group.samples:
-            raise DataError("no row can be trained on", where="data.train", fix="look at the rows: ftlaunch data report")
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items())) or "there are none"
+            fix = "raise data.max_length, or look at the rows: ftlaunch data report"
+            raise DataError(f"no row of an epoch can be trained on: {reasons}", where="data.train", fix=fix)
         if not self._course.repeat:
             self._finished = True
             return
