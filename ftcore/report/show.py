@@ -92,12 +92,13 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
     dataset = data.all_sets[key]
     source = find_source(key, dataset, "train" if key in data.keyed_training else "eval", cache_dir)
     row = row_of(source, request.row, set_names(data)[key])
-    decided, reason = format_of(key, dataset, first_rows(source))
     about: dict[str, Any] = {"set": set_names(data)[key], "key": key, "row": row.number, "file": row.file, "line": row.line}
-    about |= {"format": decided.format, "format_reason": reason}
+    about |= {"format": "", "format_reason": ""}
     if isinstance(row, BadRow):
         return replace(_bad(row, DataError(row.problems), about, template=None), raw=raw_line(source, row))
     try:
+        decided, reason = format_of(key, dataset, first_rows(source))
+        about |= {"format": decided.format, "format_reason": reason}
         record = RecordMaker(decided, decided.format, key).record(row)
     except DataError as error:
         return _bad(row, error, about, template=None)

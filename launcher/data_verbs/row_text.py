@@ -18,7 +18,7 @@ def render_row(shown: Mapping[str, Any], paint: Paint) -> str:
     """The answer of `ftcore.report.show` as text."""
     place = short_path(Path(shown["file"])) + (f":{shown['line']}" if shown["line"] else "")
     lines = [paint.title(f"row {shown['row']} of {shown['set']} ({shown['key']}): {place}")]
-    lines += [paint.plain(f"  format    {shown['format']}, {shown['format_reason']}")]
+    lines += [paint.plain(f"  format    {shown['format']}, {shown['format_reason']}")] if shown["format"] else []
     lines += [paint.plain(f"  template  {shown['template']['described']}")] if shown["template"] else []
     lines += [_outcome(shown, paint)]
     for problem in shown["problems"]:

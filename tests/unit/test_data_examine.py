@@ -120,6 +120,13 @@ def test_every_row_can_be_shown(tmp_path: Path) -> None:
         show(1, name="test", spec_path=path)
 
 
+def test_rows_of_a_set_without_a_format_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{broken\n{"a": 1}\n')
+    given = (*TINY, "data.train.path=x.jsonl")
+    assert [(each.outcome, each.format, each.value) for each in (show(1, *given), show(2, *given))] == [("bad", "", None), ("bad", "", {"a": 1})]
+    assert "the format can't be told" in show(2, *given).reason
+
+
 def test_rows_without_targets_weights_and_splits_are_shown(tmp_path: Path) -> None:
     turns = [message for at in range(4) for message in ({"role": "user", "content": f"q{at} " * 9}, {"role": "assistant", "content": f"a{at}", "weight": 0.5})]
     (tmp_path / "t.jsonl").write_text(json.dumps({"messages": turns}) + "\n" + json.dumps({"messages": turns[:1]}) + "\n")
