@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlparse(self.path).path)
         self.server.requested.append(path)
         wanted = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["paths"]
-        found = [_described(name, self.server.rows[name]) for name in wanted if name in self.server.rows]
+        found = [_described(name, self.server.rows[name]) for name in wanted if name in self.server.rows and "unsaid" not in name]
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(found).encode(), body=True)
 
     def log_request(self, *_: object) -> None:

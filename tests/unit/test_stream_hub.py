@@ -76,6 +76,11 @@ def test_refusals_of_the_hub(tmp_path: Path) -> None:
         endpoint = f"http://127.0.0.1:{server.server_port}"
         assert "the hub has no data set org/none" in stream("org/none", tmp_path / "a", endpoint)["problems"][0]
         assert "no rows: all files are empty" in stream("org/rows", tmp_path / "b", endpoint)["problems"][0]
+    (gone,) = stream("org/rows", tmp_path / "b", endpoint)["problems"]
+    assert "the hub data set of that name could not be fetched" in gone
+    with serving({}, {"train-unsaid.jsonl": b""}) as server:
+        (unsaid,) = stream("org/rows", tmp_path / "c", f"http://127.0.0.1:{server.server_port}")["problems"]
+        assert "the hub says nothing of train-unsaid.jsonl of org/rows" in unsaid
 
 
 def test_a_request_that_fails_is_made_again() -> None:
