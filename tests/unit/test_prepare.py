@@ -104,6 +104,20 @@ def test_mistakes_of_both_sets_at_once(cache: Path, tmp_path: Path) -> None:
     assert not RunDir(tmp_path).prepared.exists()
 
 
+def test_very_many_mistakes_stand_in_files_of_the_run(cache: Path, tmp_path: Path) -> None:
+    """Those of each set in its own; the first ones are shown."""
+    for name, count in (("train", 30), ("eval", 21)):
+        (tmp_path / f"{name}.jsonl").write_text('{"messages": 1}\n' * count, encoding="utf-8")
+    run_dir = RunDir(tmp_path / "run")
+    with pytest.raises(DataError) as caught:
+        prepare(resolved(cache, str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl")), run_dir.bad_rows)
+    assert len(caught.value.problems) == 21 + 21
+    for name, count in (("train", 30), ("eval", 21)):
+        file = tmp_path / "run" / "bad_rows" / f"data.{name}.txt"
+        assert f"all {count} of them stand in {file}" in str(caught.value)
+        assert len(file.read_text(encoding="utf-8").splitlines()) == count
+
+
 def test_no_evaluation(cache: Path) -> None:
     prepared = prepare(resolved(cache, str(CASES / "bom.jsonl"), None))
     assert prepared.eval == {}
