@@ -54,8 +54,8 @@ class FedUpdate:
     weight_sum: float
     """Weights of the supervised tokens over all ranks; their number where no message has a weight of its own."""
     counts: Counts
-    computed_tokens: int | None = None
-    """Positions computed over all ranks, padding and filler rows included; None: nobody knows."""
+    computed_tokens: int
+    """Positions computed over all ranks, padding and filler rows included."""
     by_set: dict[str, Counts] = field(default_factory=dict)
     """Counts by set of a mix; empty with a single set."""
     position: dict[str, Any] | None = None

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from ftcore.batch.cost import AttentionShare
+from ftcore.batch.padded import padded_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +20,7 @@ class Layout:
     """What attention adds to the cost of a sample; a number is c in l + c·l²."""
     layout: str = "packed"
     """packed or padded."""
+
+    def computed_tokens(self, lengths: npt.NDArray[np.integer]) -> int:
+        """Positions of the micro-step of samples of these lengths; one without samples is a filler row of one."""
+        return max(1, padded_tokens(lengths) if self.layout == "padded" else int(lengths.sum(dtype=np.int64)))

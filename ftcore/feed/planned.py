@@ -6,11 +6,9 @@ import time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.deal import Deal, deal
-from ftcore.batch.padded import padded_tokens
 from ftcore.batch.window import UpdateSequence
 from ftcore.data.mix import SampleMix, counts_by_set
 from ftcore.dist import Ranks
@@ -67,7 +65,7 @@ class PlannedFeeder:
             batches=[self._collated(part) for part in parts],
             weight_sum=float(self._samples.weight_sums[ids].sum()),
             counts=Counts(samples=len(ids), tokens=int(lengths.sum(dtype=np.int64)), supervised_tokens=int(self._samples.supervised[ids].sum(dtype=np.int64))),
-            computed_tokens=sum(self._computed(lengths[part]) for parts_of_rank in dealt.parts for part in parts_of_rank),
+            computed_tokens=sum(self._layout.computed_tokens(lengths[part]) for parts_of_rank in dealt.parts for part in parts_of_rank),
             by_set=self._by_set(ids),
             longest=tuple(int(sample) for sample in ids[np.argsort(-lengths, kind="stable")[:LONGEST_SAMPLES]]),
         )
@@ -81,10 +79,6 @@ class PlannedFeeder:
             return {}
         counted = counts_by_set(self._samples, ids)
         return {name: Counts(samples=samples, tokens=tokens, supervised_tokens=supervised) for name, (samples, tokens, supervised) in counted.items()}
-
-    def _computed(self, lengths: npt.NDArray[np.int32]) -> int:
-        """Positions of a micro-step: a filler row has one."""
-        return max(1, padded_tokens(lengths) if self._layout.layout == "padded" else int(lengths.sum(dtype=np.int64)))
 
     def _deal(self, ids: Int64s) -> Deal:
         return deal(

@@ -89,7 +89,7 @@ class StreamedFeeder:
         if composed is None:
             return None
         lengths, ids, sets = composed.columns[:, 0], composed.columns[:, 3], composed.columns[:, 4] % TRUNCATED
-        parts = self._parts(update, composed)
+        parts, computed = self._parts(update, composed)
         return FedUpdate(
             update=update,
             epoch=composed.epoch,
@@ -100,6 +100,7 @@ class StreamedFeeder:
             batches=[self._collated(composed, part) for part in parts],
             weight_sum=float(composed.columns[:, 2].view(np.float64).sum()),
             counts=_counts(composed.columns),
+            computed_tokens=computed,
             by_set={name: _counts(composed.columns[sets == index]) for index, name in enumerate(self._names)} if len(self._names) > 1 else {},
             position=composed.position,
             dropped_rows=dict(composed.dropped),
@@ -110,16 +111,22 @@ class StreamedFeeder:
     def _collated(self, composed: Composed, part: Int64s) -> MicroBatch:
         return on_host(collate([composed.mine[int(index)].sample for index in part], self._layout.layout), self._ranks.device)
 
-    def _parts(self, update: int, composed: Composed) -> list[Int64s]:
-        """This rank's samples, by number among its own, for each micro-step: as many micro-steps as the rank needs that needs most."""
+    def _parts(self, update: int, composed: Composed) -> tuple[list[Int64s], int]:
+        """This rank's samples, by number among its own, for each micro-step: as many micro-steps as the rank needs that needs most.
+
+        And the positions that all ranks compute.
+        """
         owners = composed.lanes % self._ranks.world_size
-        deals = [self._deal(composed.columns[owners == rank, 0]) for rank in range(self._ranks.world_size)]
+        lengths = [composed.columns[owners == rank, 0] for rank in range(self._ranks.world_size)]
+        deals = [self._deal(each) for each in lengths]
         steps = max(1, *(len(parts) for parts in deals))
+        for parts in deals:
+            parts.extend([np.zeros(0, dtype=np.int64)] * (steps - len(parts)))
+        computed = sum(self._layout.computed_tokens(each[part]) for each, parts in zip(lengths, deals, strict=True) for part in parts)
         mine = deals[self._ranks.rank]
-        mine += [np.zeros(0, dtype=np.int64)] * (steps - len(mine))
         if self._reorder_seed is None:
-            return mine
-        return [np.random.default_rng((self._reorder_seed, update, step)).permutation(part) for step, part in enumerate(mine)]
+            return mine, computed
+        return [np.random.default_rng((self._reorder_seed, update, step)).permutation(part) for step, part in enumerate(mine)], computed
 
     def _deal(self, lengths: Int64s) -> list[Int64s]:
         layout = self._layout

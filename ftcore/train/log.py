@@ -39,7 +39,7 @@ class UpdateLog:
             "grad_norm": norm,
             "learning_rate": update.learning_rate,
             **asdict(fed.counts),
-            **({} if fed.computed_tokens is None else {"computed_tokens": fed.computed_tokens}),
+            "computed_tokens": fed.computed_tokens,
             "tokens_per_s": fed.counts.tokens / wall,
             "supervised_tokens_per_s": fed.counts.supervised_tokens / wall,
             **{f"seconds_{phase}": value for phase, value in (asdict(result.seconds) if result else {}).items()},

@@ -51,6 +51,10 @@ def test_the_same_updates_on_any_ranks_and_after_a_resume(pool: RankPool, small:
             fields = ("epoch", "samples", "tokens", "supervised_tokens", "dropped_rows", "truncated")
             told = [[{field: line.get(field) for field in fields} for line in lines_of(tmp_path / str(each) / name)] for each in (1, world_size)]
             assert told[0] == told[1]
+            # L05: every rank's own, with its filler rows, are what is told of the update.
+            own = [read_lines(tmp_path / str(world_size) / name / "metrics" / f"rank_{rank}.jsonl") for rank in range(world_size)]
+            lines = lines_of(tmp_path / str(world_size) / name)
+            assert [line["computed_tokens"] for line in lines] == [sum(rank["computed_tokens"] for rank in ranks) for ranks in zip(*own, strict=True)]
     epoch = [sample for update in ids_by_update(runs[1]["samples"]) for sample in update][: sum(SHORT)]
     assert len(set(epoch)) == sum(SHORT)
     for name in specs:
