@@ -60,6 +60,8 @@ bench: $(BENCH_INSTALLED) ## Compare with peers and time the command line; takes
 	$(BIN)/python -m benchmarks.cli
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.data
+	$(BIN)/python -m benchmarks.stream
 
 gpu: $(INSTALLED) ## The main job and the rank tests on GPUs; where there is none it says so.
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
