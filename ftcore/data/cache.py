@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from ftcore.data.columns import LAYOUT_VERSION, METADATA, Float32Array, columns_of, digest_of, pack_arrays, write_columns
-from ftcore.data.spans import Int32Array, TokenSpan
+from ftcore.data.columns import LAYOUT_VERSION, METADATA, Float32Array, check_of, columns_of, digest_of, pack_arrays, write_columns
+from ftcore.data.tokens import Int32Array, TokenSpan
 from ftcore.spec.errors import DataError
 
 
@@ -79,6 +79,8 @@ class SampleSet:
         self.counts = counts = Counts(**stored["counts"])
         self.fingerprint = str(stored["fingerprint"])
         """sha256 over ids, spans, rows and, where any isn't 1, weights."""
+        self.outcomes_digest = str(stored["outcomes"])
+        """sha256 of the file of outcomes that was written with it; empty where none was."""
         self._highest_id: int | None = stored.get("highest_id")
         self._ids, self._id_starts = _list_views(batch.column("ids"))
         self._spans, self._span_starts = _list_views(batch.column("spans"))
@@ -108,6 +110,8 @@ class SampleSet:
             stored = json.loads(reader.schema.metadata[METADATA])
             if stored["layout"] != LAYOUT_VERSION:
                 raise ValueError(f"layout {stored['layout']}, this ftlaunch reads {LAYOUT_VERSION}")
+            if stored["check"] != check_of(stored):
+                raise ValueError("what it says about its samples has changed since it was written")
             samples = SampleSet(reader.get_batch(0), stored)
         except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException, DataError) as error:
             raise DataError(

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from ftcore.data.spans import Int32Array, Tokens, TokenSpan, count_supervised
+from ftcore.data.tokens import Int32Array, Tokens, TokenSpan, count_supervised
 from ftcore.spec.run_dir import replacing
 
 METADATA = b"ftlaunch"
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
@@ -155,8 +155,11 @@ class ColumnFiles:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=_KINDS[name])
 
 
-def write_columns(path: Path, columns: Columns, counts: Mapping[str, Any]) -> None:
-    """Writes one Arrow record batch to `path` aside, then renames: another process sees the old file or the new one."""
+def write_columns(path: Path, columns: Columns, counts: Mapping[str, Any], outcomes: str = "") -> None:
+    """Writes one Arrow record batch to `path` aside, then renames: another process sees the old file or the new one.
+
+    `outcomes`: sha256 of the file of outcomes beside it, where there is one.
+    """
     arrays = {
         "ids": pa.LargeListArray.from_arrays(_arrow(columns.id_starts), _arrow(columns.ids)),
         "spans": pa.LargeListArray.from_arrays(_arrow(columns.span_starts), _arrow(columns.spans)),
@@ -167,10 +170,15 @@ def write_columns(path: Path, columns: Columns, counts: Mapping[str, Any]) -> No
     if columns.weights is not None:
         arrays["weights"] = pa.LargeListArray.from_arrays(_arrow(columns.span_starts // 2), _arrow(columns.weights))
     highest = int(columns.ids.max()) if len(columns.ids) else 0
-    stored = json.dumps({"layout": LAYOUT_VERSION, "fingerprint": columns.fingerprint, "highest_id": highest, "counts": counts})
-    batch = pa.record_batch(arrays).replace_schema_metadata({METADATA: stored})
+    stored = {"layout": LAYOUT_VERSION, "fingerprint": columns.fingerprint, "highest_id": highest, "counts": counts, "outcomes": outcomes}
+    batch = pa.record_batch(arrays).replace_schema_metadata({METADATA: json.dumps({**stored, "check": check_of(stored)})})
     with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
+
+
+def check_of(stored: Mapping[str, Any]) -> str:
+    """sha256 over what a file says about its columns, but for this digest itself."""
+    return hashlib.sha256(json.dumps({key: value for key, value in stored.items() if key != "check"}, sort_keys=True).encode()).hexdigest()
 
 
 def columns_of(packed: Packed) -> Columns:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ftcore.data.spans import Tokens
+from ftcore.data.tokens import Tokens
 
 OVERLONG = "overlong"
 NO_TARGETS = "no_supervised_tokens"

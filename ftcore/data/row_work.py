@@ -15,10 +15,10 @@ from ftcore.data.overlong import NO_TARGETS, Fitted, fit
 from ftcore.data.prepared import ModelSource
 from ftcore.data.problems import placed
 from ftcore.data.reading.rows import BadRow, Chunk, Row
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.named import template_digest
 from ftcore.data.templates.tokenise import Tokenise, make_tokenise
 from ftcore.data.tokenizer import tokenizer_digest
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSection, DataSet
 

@@ -16,8 +16,8 @@ from ftcore.data.overlong import Fitted, fit
 from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import BadRow, Row, Source
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.tokenise import make_tokenise
+from ftcore.data.tokens import Tokens
 from ftcore.report.outcomes import BAD, DROPPED
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit

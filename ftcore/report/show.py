@@ -14,9 +14,9 @@ from ftcore.data.formats.record_kinds import PlainText
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import Fitted, fit
 from ftcore.data.reading.rows import BadRow, Row, Source
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
+from ftcore.data.tokens import Tokens
 from ftcore.report.facts import TemplateFacts
 from ftcore.report.first_rows import find_source, first_rows, format_of, row_of
 from ftcore.report.rendered import Segment, segments_of, token_text

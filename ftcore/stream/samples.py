@@ -16,9 +16,9 @@ from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import OVERLONG, fit
 from ftcore.data.prepared import ModelSource
 from ftcore.data.reading.rows import BadRow
-from ftcore.data.spans import Tokens
 from ftcore.data.stream_source import StreamSource
 from ftcore.data.templates.tokenise import Tokenise, make_tokenise
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSection
 from ftcore.stream.course import Made

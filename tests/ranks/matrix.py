@@ -16,7 +16,7 @@ from ftcore.batch.window import UpdateSequence
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource
-from ftcore.data.spans import count_supervised
+from ftcore.data.tokens import count_supervised
 from ftcore.model.build import attach_method
 from ftcore.spec.sections import Spec
 from ftcore.train.schedule import learning_rate_factor

@@ -9,7 +9,7 @@ import torch
 
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.prepared import ModelSource
-from ftcore.data.spans import count_supervised
+from ftcore.data.tokens import count_supervised
 
 VOCABULARY = 97
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ftcore.data.formats.record_kinds import Conversation
 from ftcore.data.reading.rows import Row
-from ftcore.data.spans import Tokens
+from ftcore.data.tokens import Tokens
 
 ROW = Row(number=1, file="rows.jsonl", line=1, value={})
 TOOL = {"type": "function", "function": {"name": "f", "description": "Does f.", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ftcore.data.cache import METADATA, Counts, SampleSet, write_samples
-from ftcore.data.spans import TokenSpan
+from ftcore.data.tokens import TokenSpan
 from ftcore.spec.errors import DataError
 
 IDS = [np.array(ids, dtype=np.int32) for ids in ([5, 6, 7], [8], [9, 1, 2, 3, 4])]
@@ -80,6 +80,13 @@ def test_changed_byte_is_found(path: Path) -> None:
     assert not SampleSet.open(path).is_intact()
 
 
+def test_changed_counts_are_found(path: Path) -> None:
+    payload = path.read_bytes()
+    path.write_bytes(payload.replace(b'"dropped_tokens": 70', b'"dropped_tokens": 71'))
+    with pytest.raises(DataError, match="what it says about its samples has changed"):
+        SampleSet.open(path)
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="delete the file and run again"):
         SampleSet.open(tmp_path / "none.arrow")
@@ -96,7 +103,7 @@ def test_other_layout(path: Path) -> None:
     stored = {**json.loads(batch.schema.metadata[METADATA]), "layout": 99}
     with pa.ipc.new_file(path, batch.schema.with_metadata({METADATA: json.dumps(stored)})) as writer:
         writer.write_batch(batch.replace_schema_metadata({METADATA: json.dumps(stored)}))
-    with pytest.raises(DataError, match="layout 99, this ftlaunch reads 2"):
+    with pytest.raises(DataError, match="layout 99, this ftlaunch reads 3"):
         SampleSet.open(path)
 
 

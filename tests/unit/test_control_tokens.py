@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from ftcore.data.formats.record_kinds import Conversation
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.chosen import choose_template, set_template, turn_end_id
 from ftcore.data.templates.prompts import prompt_tokens
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import Tokenise, tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
+from ftcore.data.tokens import Tokens
 from ftcore.questions import stop_ids
 from ftcore.spec.errors import DataError
 from tests.unit.chats import TOOL, call, chat, learned

@@ -12,7 +12,7 @@ from ftcore.data.extraction import EVAL_ROWS, TRAIN_ROWS, builtin_bytes, extract
 from ftcore.data.formats.record_maker import to_records
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import Row
-from ftcore.data.spans import Tokens
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
 from tests.unit.base_models import SMOLLM2, loaded

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ftcore.data.formats.record_kinds import Conversation, PlainText, Record, TextPair, TokenIds
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import tokenise_with
+from ftcore.data.tokens import Tokens
 from tests.unit.chats import ROW, TOOL, call, chat, learned
 from tests.unit.made_tokenizers import CHATML, FAMILIES, HEADER, IM, byte_level, sentencepiece_like, wrap
 from tests.unit.test_named_templates import made

@@ -13,8 +13,9 @@ from ftcore.data.formats.record_maker import to_records
 from ftcore.data.reading.find import find_files
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import Row
-from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.aligner import Aligner
 from ftcore.data.templates.renderer import ChatRenderer
+from ftcore.data.tokens import Tokens
 from ftcore.spec.sections import DataSet
 from tests.unit.base_models import SMOLLM2, TINY_LLAMA, loaded, shared_data, user_cache
 from tests.unit.made_tokenizers import FAMILIES, IM, TOOLS, byte_level, wrap

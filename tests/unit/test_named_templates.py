@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.chosen import choose_template, turn_end_id
 from ftcore.data.templates.named import template_digest, template_text
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import Tokenise, tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError, SpecError
 from ftcore.spec.names import CHAT_TEMPLATES
 from tests.unit.chats import TOOL, call, chat, learned

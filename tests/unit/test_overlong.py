@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftcore.data.overlong import Fitted, cut_left, fit
-from ftcore.data.spans import Tokens, count_supervised
+from ftcore.data.tokens import Tokens, count_supervised
 
 RULES = ("drop", "truncate_right", "truncate_left", "split")
 

@@ -8,9 +8,9 @@ import pytest
 
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.reading.rows import Row
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.named import template_text
 from ftcore.data.templates.tokenise import tokenise_with
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 from ftcore.spec.names import CHAT_TEMPLATES
 from ftcore.spec.sections import DataSet

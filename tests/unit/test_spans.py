@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ftcore.data.formats.record_kinds import Conversation, TextPair
 from ftcore.data.reading.rows import Row
-from ftcore.data.spans import Aligner, Tokens, count_supervised
+from ftcore.data.templates.aligner import Aligner
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import tokenise_with
+from ftcore.data.tokens import Tokens, count_supervised
 from ftcore.spec.errors import DataError
 from tests.unit.made_tokenizers import FAMILIES, HEADER, IM, LLAMA3, MISTRAL, byte_level, sentencepiece_like, wrap
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ftcore.data.formats.record_kinds import Conversation
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import tokenise_with
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 from tests.unit.chats import TOOL, call, chat, learned
 from tests.unit.made_tokenizers import CHATML, IM, MARKED, TOOLS, byte_level, sentencepiece_like, wrap

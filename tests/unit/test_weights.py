@@ -15,9 +15,10 @@ from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.formats.record_kinds import Conversation
 from ftcore.data.overlong import cut_right
 from ftcore.data.prepared import ModelSource
-from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.aligner import Aligner
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.tokenise import tokenise_with
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSection, TrainingSet
 from ftcore.tiny_llama import tiny_tokenizer

@@ -9,11 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.aligner import Aligner
 from ftcore.data.templates.chosen import added_in_front
 from ftcore.data.templates.control import ControlTokens
 from ftcore.data.templates.rendered import Rendered
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
+
+
+class RowAligner:
+    """Aligns rows of both kinds: those that spell a control token in plain text, and the others."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._usual = Aligner(tokenizer)
+        self._renamed: PlainTextAligner | None = None
+
+    def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
+        """As Aligner.encode, of rows that may have `plain` texts."""
+        if not any(row.plain for row in batch):
+            return self._usual.encode(batch)
+        if self._renamed is None:
+            self._renamed = PlainTextAligner(self._tokenizer)
+        usual = iter(self._usual.encode([row for row in batch if not row.plain]))
+        plain = iter(self._renamed.encode([row for row in batch if row.plain]))
+        return [next(plain) if row.plain else next(usual) for row in batch]
 
 
 class PlainTextAligner:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ftcore.data.spans import Aligner
+from ftcore.data.templates.plain_text import RowAligner
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.rendering import Message, Tools
 from ftcore.spec.errors import DataError
@@ -21,7 +21,7 @@ def prompt_tokens(tokenizer: Any, messages: list[Message], tools: Tools) -> tupl
 
 @lru_cache(maxsize=2)
 def _made(tokenizer: Any, template: str) -> Prompt:
-    renderer, aligner = ChatRenderer(tokenizer), Aligner(tokenizer)
+    renderer, aligner = ChatRenderer(tokenizer), RowAligner(tokenizer)
 
     def prompt(messages: list[Message], tools: Tools) -> tuple[int, ...]:
         (tokens,) = aligner.encode([renderer.prompt(messages, tools)])

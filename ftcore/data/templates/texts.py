@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ftcore.data.formats.record_kinds import PlainText, TextPair, TokenIds
-from ftcore.data.spans import Tokens
 from ftcore.data.templates.learned import Weighted, everything
 from ftcore.data.templates.rendered import Rendered
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from ftcore.data.formats.record_kinds import PlainText, Record, TextPair, TokenIds
 from ftcore.data.prepared import ModelSource
-from ftcore.data.spans import Aligner, Tokens
+from ftcore.data.templates.plain_text import RowAligner
 from ftcore.data.templates.rendered import Rendered
 from ftcore.data.templates.renderer import ChatRenderer
 from ftcore.data.templates.texts import TextRows
 from ftcore.data.tokenizer import load_tokenizer
+from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 
 Tokenise = Callable[[Sequence[Record]], list[Tokens | DataError]]
@@ -29,7 +30,7 @@ def make_tokenise(source: ModelSource, template: str, loss_on: str) -> Tokenise:
 
 def tokenise_with(tokenizer: Any, loss_on: str = "assistant", template: str = "") -> Tokenise:
     """As `make_tokenise`, of a tokenizer that is loaded; `template` names its chat template to the user."""
-    aligner, texts = Aligner(tokenizer), TextRows(tokenizer, loss_on)
+    aligner, texts = RowAligner(tokenizer), TextRows(tokenizer, loss_on)
     renderer: list[ChatRenderer] = []
 
     def prepared(record: Record) -> Rendered | Tokens:

@@ -8,19 +8,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ftcore.data.templates.chosen import added_in_front
 from ftcore.data.templates.rendered import Rendered
 from ftcore.data.templates.rendering import CharSpan
+from ftcore.data.tokens import Tokens, TokenSpan
 from ftcore.spec.errors import DataError
 
-Int32Array = npt.NDArray[np.int32]
-TokenSpan = tuple[int, int]
 Part = tuple[int, Any]
 """Where a part of a row's text begins, and its encoding."""
 SPACE_MARK = "\u2581"
@@ -28,38 +25,10 @@ SAMPLES = ("a b", "The answer is 12, or not?\n")
 """Texts that a tokenizer must be able to write, if its decoding is to prove anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """One row as the model sees it."""
-
-    ids: Int32Array
-    """[T]"""
-    spans: tuple[TokenSpan, ...]
-    """Half-open token ranges that are supervised, in order."""
-    weights: tuple[float, ...]
-    """What each token of a range counts, over 0; one a range."""
-    turns: tuple[int, ...] = ()
-    """Token positions where a turn (a user message and what follows it) begins, the first being the end of the head (beginning of text,
-    system message, tools); empty where the row has no turns, or they can't be cut apart."""
-
-    front: int = 0
-    """Tokens in front that the tokenizer begins every text with (beginning of text): what a cut on the left keeps."""
-
-    @property
-    def supervised(self) -> int:
-        """Labels that count: a label is predicted from the token before it, so position 0 never counts."""
-        return count_supervised(self.spans)
-
-
 def _pieces(row: Rendered) -> list[str]:
     """The row's text cut at each answer's start."""
     edges = [0, *(start for start, _ in row.spans), len(row.text)]
     return [row.text[start:end] for start, end in itertools.pairwise(edges)]
-
-
-def count_supervised(spans: Sequence[TokenSpan]) -> int:
-    """Supervised tokens of half-open ranges after the shift."""
-    return sum(end - max(start, 1) for start, end in spans if end > max(start, 1))
 
 
 class Aligner:
@@ -69,7 +38,6 @@ class Aligner:
         """`backend`: what tokenises in the place of the tokenizer's own."""
         from tokenizers import decoders
 
-        self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer if backend is None else backend
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -83,7 +51,6 @@ class Aligner:
         # Byte-level tokens decode to the same text wherever they stand; others may lose a space at the beginning.
         self._decodes_locally = isinstance(self._backend.decoder, decoders.ByteLevel)
         self._decodes = all(self._same(self._backend.decode(self._encode(text).ids, skip_special_tokens=False), text) for text in SAMPLES)
-        self._renamed: list[Any] = []
 
     def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
         """Ids and supervised token ranges of each row, or why the row can't be tokenised exactly.
@@ -92,20 +59,9 @@ class Aligner:
         generation sees: the prompt is tokenised before the answer exists. The supervised tokens are then decoded: they must give the
         supervised text.
         """
-        if any(row.plain for row in batch):
-            return self._encode_with_plain(batch)
         pieces = [_pieces(row) if row.cut else [row.text] for row in batch]
         encodings = iter(self._backend.encode_batch([piece for row in pieces for piece in row], add_special_tokens=False))
         return self._proved(batch, [self._finish(row, [next(encodings) for _ in parts]) for row, parts in zip(batch, pieces, strict=True)])
-
-    def _encode_with_plain(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
-        from ftcore.data.templates.plain_text import PlainTextAligner
-
-        if not self._renamed:
-            self._renamed.append(PlainTextAligner(self._tokenizer))
-        usual = iter(self.encode([row for row in batch if not row.plain]))
-        plain = iter(self._renamed[0].encode([row for row in batch if row.plain]))
-        return [next(plain) if row.plain else next(usual) for row in batch]
 
     def _proved(self, batch: Sequence[Rendered], results: list[Tokens | DataError]) -> list[Tokens | DataError]:
         """The rows whose supervised tokens decode to their text; for a tokenizer that can't decode, the offsets are the proof."""
