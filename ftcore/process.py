@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ftcore.out_of_memory import describe_out_of_memory
+from ftcore.spec.disk_errors import REMEDIES, disk_errno
 from ftcore.spec.errors import PREEMPTED, CheckpointError, FtError, PreemptedError, StopSignalError
 from ftcore.spec.events import attempt, emit
 from ftcore.spec.lost_peer import names_a_lost_peer
@@ -23,15 +23,6 @@ from ftcore.spec.run_dir import RunDir, write_atomic
 TRACEBACK_LINES = 30
 """Last lines of a traceback that are reported; the whole is in the log."""
 OUR_BUG = 1
-
-_CANT_WRITE = {
-    errno.ENOSPC: "free some space on its disk",
-    errno.EDQUOT: "free some space: the quota is used up",
-    errno.EROFS: "its disk is read-only: make it writable again",
-    errno.EACCES: "allow this user to use it (ls -l shows who may)",
-    errno.ENOTDIR: "a file stands where a folder should be: move it away",
-}
-"""errno of what a user can mend -> how."""
 
 
 def run_main(main: Callable[[RunDir], None], run_dir: RunDir) -> NoReturn:
@@ -96,13 +87,10 @@ def as_ft_error(error: BaseException) -> FtError | None:
         return out_of_memory
     if name == "ModuleNotFoundError":
         return FtError(str(error), fix="make install")
-    number = error.errno if isinstance(error, OSError) else None
-    # safetensors and torch tell of a full disk in words alone.
-    if number is None and isinstance(error, Exception) and os.strerror(errno.ENOSPC) in str(error):
-        number = errno.ENOSPC
-    if number in _CANT_WRITE:
+    number = disk_errno(error)
+    if number is not None:
         file = getattr(error, "filename", None)
-        fix = f"{_CANT_WRITE[number]}, then go on with --resume"
+        fix = f"{REMEDIES[number]}, then go on with --resume"
         return CheckpointError(str(error), where=str(file) if file else "the run's files", fix=fix)
     return None
 

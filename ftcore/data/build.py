@@ -89,9 +89,11 @@ def _is_usable(arrow: Path, cache_dir: Path) -> bool:
     if not arrow.exists():
         return False
     try:
-        SampleSet.open(arrow)
-        if not outcomes_path(arrow).exists():
+        samples, outcomes = SampleSet.open(arrow), outcomes_path(arrow)
+        if not outcomes.is_file():
             reason = "its outcomes are gone"
+        elif file_digest(outcomes, cache_dir) != samples.outcomes_digest:
+            reason = "its outcomes have changed since they were written"
         elif remembered(arrow, cache_dir, "intact", lambda path: str(SampleSet.open(path).is_intact())) == "True":
             return True
         else:
@@ -139,7 +141,7 @@ def _make(making: Making) -> None:
             raise _nothing_left(work, gathered)
         columns = gathered.columns.columns()
         progress.end(gathered.tally.rows)
-        write_columns(arrow, columns, asdict(_counts(gathered, columns, decided.format)))
+        write_columns(arrow, columns, asdict(_counts(gathered, columns, decided.format)), gathered.outcomes_digest)
 
 
 def _first_rows(chunks: Iterator[Chunk], name: str) -> tuple[list[Row], Iterator[Chunk]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,7 +38,7 @@ class MistakeLog:
                 continue
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("w", encoding="utf-8")
+                self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
                 self._file.writelines(map(_line, self._shown))
             self._file.write(_line(problem))
 
@@ -74,6 +75,7 @@ class Gathered:
         self.first_bad = ""
         """Why the first bad row is one."""
         self._outcomes = outcomes
+        self._digest = hashlib.sha256()
         self._progress = progress
         self._open = contextlib.ExitStack()
         self._open.enter_context(self.columns)
@@ -85,11 +87,19 @@ class Gathered:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    @property
+    def outcomes_digest(self) -> str:
+        """sha256 of the lines so far."""
+        return self._digest.hexdigest()
+
     def add(self, worked: Worked) -> None:
         """Takes a chunk's samples, counts, outcomes and mistakes."""
         self.columns.append(worked.packed)
         self.tally.add(worked.tally)
-        self._outcomes.writelines(line.encode() + b"\n" for line in worked.outcomes)
+        # Half of a surrogate pair in a reason becomes the escape that JSON has for it.
+        lines = b"".join(line.encode(errors="backslashreplace") + b"\n" for line in worked.outcomes)
+        self._outcomes.write(lines)
+        self._digest.update(lines)
         self.mistakes.add(worked.problems)
         self.first_bad = self.first_bad or worked.first_bad
         self._progress.tell(self.tally.rows, worked.read)

@@ -82,6 +82,8 @@ def is_data(file: str) -> bool:
 def data_file(path: Path, name: str) -> DataFile:
     """A file on disk by its name. Raises DataError when it can't be looked at."""
     kind, compression = file_kind(path.name) or ("jsonl", "")
+    if os.fsencode(path) != str(path).encode(errors="replace"):
+        raise DataError(f"can't read {name.encode(errors='backslashreplace').decode()}: its name is not UTF-8", fix="rename the file, or its folder")
     try:
         size = path.stat().st_size
     except OSError as error:
