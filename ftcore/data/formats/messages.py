@@ -9,6 +9,7 @@ from ftcore.data.formats.record_kinds import Messages
 from ftcore.data.formats.roles import RoleMap
 from ftcore.data.formats.tools import calls_of_text, tool_calls
 from ftcore.data.formats.values import check_nested, checked_text, kind, unpacked
+from ftcore.data.formats.weights import KEYS as WEIGHT_KEYS
 from ftcore.data.formats.weights import taken_weights
 from ftcore.spec.data_formats import SPEAKERS, WORDS
 from ftcore.spec.errors import DataError, Problem
@@ -68,8 +69,9 @@ def _message(turn: Any, name: str, roles: RoleMap, keys: Keys) -> tuple[dict[str
     if words is not None and len(turn) == 2 and role != "function_call":
         return {"role": role, "content": _content(turn[words], f"{name}.{words}")}, False
     rest = {key: value for key, value in turn.items() if key not in (speaker, words, "content", "tool_calls", "function_call") and value is not None}
-    if rest:
-        check_nested(rest, name)
+    shown = {key: value for key, value in rest.items() if key not in WEIGHT_KEYS}
+    if shown:
+        check_nested(shown, name)
     said = None if words is None else turn[words]
     if role == "function_call":
         return {"role": "assistant", "content": None, "tool_calls": calls_of_text(said, f"{name}.{words or keys.words[0]}"), **rest}, True
