@@ -230,6 +230,15 @@ def test_half_a_surrogate_pair_in_a_reason(rule: str, tiny: ModelSource, tmp_pat
     assert all("\ud800" in json.loads(line)["reason"] for line in Path(made_of.outcomes).read_text().splitlines())
 
 
+def test_a_row_that_no_memory_takes(tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ftcore.data.templates.tokenise.MOST_CHARACTERS", 100)
+    (tmp_path / "rows.jsonl").write_text('{"text": "short"}\n' + json.dumps({"text": "x" * 101}) + "\n")
+    data = section(tmp_path / "rows.jsonl", form="text")
+    with pytest.raises(DataError, match="row 2: a row of 1.. characters: at most 100 are tokenised at once"):
+        prepared(data, tiny, tmp_path / "cache")
+    assert prepared(replace(data, on_bad_row="drop"), tiny, tmp_path / "cache").dropped == {"bad_row": 1}
+
+
 def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.prepared_sets import prepared, section\n"

@@ -16,6 +16,9 @@ from ftcore.data.tokenizer import load_tokenizer
 from ftcore.data.tokens import Tokens
 from ftcore.spec.errors import DataError
 
+MOST_CHARACTERS = 16_000_000
+"""In one row. A tokenizer takes up to 250 bytes for each of them, so that a file without line ends would take all memory."""
+
 Tokenise = Callable[[Sequence[Record]], list[Tokens | DataError]]
 
 
@@ -48,13 +51,21 @@ def tokenise_with(tokenizer: Any, loss_on: str = "assistant", template: str = ""
         results: list[Tokens | DataError | Rendered] = []
         for record in records:
             try:
-                results.append(prepared(record))
+                results.append(_bounded(prepared(record)))
             except DataError as error:
                 results.append(_naming(error, template or "the tokenizer's own"))
         encoded = iter(aligner.encode([result for result in results if isinstance(result, Rendered)]))
         return [next(encoded) if isinstance(result, Rendered) else result for result in results]
 
     return tokenise
+
+
+def _bounded(row: Rendered | Tokens) -> Rendered | Tokens:
+    """The row. Raises DataError when it is too long to tokenise."""
+    if isinstance(row, Rendered) and len(row.text) > MOST_CHARACTERS:
+        what = f"a row of {len(row.text):,} characters: at most {MOST_CHARACTERS:,} are tokenised at once"
+        raise DataError(what, fix="cut it into several rows; were these many rows, with a line end lost between them?")
+    return row
 
 
 def _naming(error: DataError, template: str) -> DataError:
