@@ -27,7 +27,8 @@ from ftcore.stream.prepare import prepare_stream
 def main(run_dir: RunDir) -> None:
     """Writes prepared.json, plan.json and plan.txt of a run folder that holds resolved.json.
 
-    Raises SpecError for a schedule that is longer than the run, else FtError as its parts do.
+    Raises SpecError for a schedule that is longer than the run, CheckpointError for other data than a checkpoint was written with, else FtError as its
+    parts do.
     """
     from ftcore.batch.plan import Plan, plan_run
     from ftcore.batch.plan_counts import table_of_updates
@@ -36,13 +37,14 @@ def main(run_dir: RunDir) -> None:
     stop_request.stop_anywhere()
     resolved = load_resolved(run_dir.resolved)
     prepared = prepare(resolved, run_dir.bad_rows)
+    require_same_data(resolved, prepared, run_dir)
     write_atomic(run_dir.prepared, prepared.to_json())
     evaluation = {name: SampleSet.open(held_out.arrow) for name, held_out in prepared.eval.items()}
     updates = ""
     if prepared.stream is not None:
         plan: Plan | StreamPlan = plan_stream(resolved, prepared.stream, evaluation, prepared)
     else:
-        plan, counts = plan_run(resolved, SampleMix.open({name: each.arrow for name, each in prepared.train.items()}), evaluation, prepared)
+        plan, counts = plan_run(resolved, _mix(prepared), evaluation, prepared)
         updates = table_of_updates(counts)
     misfits = schedule_problems(resolved.spec.schedule, plan.total_updates)
     if misfits:
@@ -59,9 +61,15 @@ def prepare(resolved: ResolvedSpec, mistakes_dir: Path | None = None) -> Prepare
     Raises SpecError for the model and the method's targets, DataError for the mistakes of all data sets together.
     """
     cache_dir = Path(resolved.cache_dir)
-    data = resolved.spec.data
     model = resolve_model_source(resolved.spec.model, cache_dir)
     check_base(resolved.spec, model, cache_dir)
+    return prepare_data(resolved, model, mistakes_dir)
+
+
+def prepare_data(resolved: ResolvedSpec, model: ModelSource, mistakes_dir: Path | None = None) -> Prepared:
+    """Data sets of a resolved spec, made or found in its cache, for the config and the tokenizer of a model. Raises DataError as `prepare` does."""
+    cache_dir = Path(resolved.cache_dir)
+    data = resolved.spec.data
     sets: dict[str, PreparedSet] = {}
     problems: list[Problem] = []
     stream: StreamSource | None = None
@@ -89,6 +97,37 @@ def prepare(resolved: ResolvedSpec, mistakes_dir: Path | None = None) -> Prepare
         stream=stream,
         chat_template=template_text(data.chat_template) or "",
     )
+
+
+def require_same_data(resolved: ResolvedSpec, prepared: Prepared, run_dir: RunDir) -> None:
+    """Raises CheckpointError when the run's newest whole checkpoint was written with other data and nobody allowed it: no rank has to start for that.
+
+    The ranks look again, since they alone know which checkpoint they go on from.
+    """
+    from ftcore.batch.data_identity import DataIdentity
+    from ftcore.batch.mix import MixOrder
+    from ftcore.checkpoint.position import newest_position
+
+    cursor = newest_position(run_dir.checkpoints, digests=False)
+    if cursor is None:
+        return
+    if prepared.stream is not None:
+        data = DataIdentity.of_stream(prepared.stream)
+    else:
+        mix = _mix(prepared)
+        data = DataIdentity.of_sets(mix, MixOrder.of(mix, resolved.spec.data.training))
+    if cursor.data_fingerprint != data.fingerprint:
+        # A checkpoint that only seems whole must not be the reason to refuse.
+        cursor = newest_position(run_dir.checkpoints, digests=True)
+    if cursor is None or cursor.data_fingerprint == data.fingerprint:
+        return
+    from ftcore.train.data_change import require_settled
+
+    require_settled(cursor, data, resolved.spec.train.seed, run_dir)
+
+
+def _mix(prepared: Prepared) -> SampleMix:
+    return SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
 
 
 def train_key(data: DataSection, name: str) -> str:

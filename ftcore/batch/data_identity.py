@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ftcore.batch.mix import Mixed, MixOrder
+from ftcore.data.stream_source import StreamSource
 from ftcore.spec.errors import Problem
 
 SHOWN_DIGITS = 12
@@ -25,6 +27,17 @@ class DataIdentity:
     """Fingerprint of each set by name."""
     draws: Mapping[str, int] = field(default_factory=dict)
     """Samples that an epoch draws of each set; a stream has none."""
+
+    @staticmethod
+    def of_sets(mix: Mixed, order: MixOrder) -> DataIdentity:
+        """Of prepared sets, drawn in that order."""
+        sets = dict(zip(mix.names, mix.fingerprints, strict=True))
+        return DataIdentity(fingerprint=order.fingerprint(mix.fingerprint), sets=sets, draws=dict(zip(mix.names, order.counts, strict=True)))
+
+    @staticmethod
+    def of_stream(stream: StreamSource) -> DataIdentity:
+        """Of a stream."""
+        return DataIdentity(fingerprint=stream.fingerprint, sets={each.name: each.fingerprint for each in stream.sets})
 
     def problems_since(self, before: DataIdentity) -> list[Problem]:
         """What is other than `before`, a problem for each set; empty when a position means the same samples in both."""

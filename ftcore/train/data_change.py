@@ -31,6 +31,11 @@ def settle(cursor: Cursor, data: DataIdentity, seed: int, run_dir: RunDir, ranks
     return cursor.on(data)
 
 
+def require_settled(cursor: Cursor, data: DataIdentity, seed: int, run_dir: RunDir) -> None:
+    """Raises what `settle` would, where no rank exists yet; writes nothing down."""
+    cursor.require_same(data, seed, other_data=is_allowed(run_dir, cursor.data, data))
+
+
 def is_allowed(run_dir: RunDir, before: DataIdentity, data: DataIdentity) -> bool:
     """Whether this launch was started with --allow-data-change, which is good for one change; or an earlier one was and went on with just these data,
     but saved no checkpoint.

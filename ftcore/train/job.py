@@ -50,10 +50,8 @@ class Job:
     def data(self) -> DataIdentity:
         """The training data, as what a position in them belongs to."""
         if self.stream is not None:
-            return DataIdentity(fingerprint=self.stream.fingerprint, sets={each.name: each.fingerprint for each in self.stream.sets})
-        names = self.train.names
-        draws = dict(zip(names, self.sequence.order.counts, strict=True))
-        return DataIdentity(fingerprint=self.sequence.fingerprint, sets=dict(zip(names, self.train.fingerprints, strict=True)), draws=draws)
+            return DataIdentity.of_stream(self.stream)
+        return DataIdentity.of_sets(self.train, self.sequence.order)
 
     @property
     def total_updates(self) -> int:
