@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ftcore.batch.mix import MixOrder
 from ftcore.batch.order import epoch_order
 from ftcore.batch.window import UpdateSequence, bounds_by_samples, bounds_by_tokens
 from ftcore.spec.errors import DataError
@@ -129,6 +130,28 @@ def test_max_steps_runs_over_epochs() -> None:
 
 def test_bounds_by_samples_of_one_window() -> None:
     assert bounds_by_samples(3, 16).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("batch", [BatchSection(global_batch_size=4), BatchSection(tokens_per_update=60)], ids=["samples", "tokens"])
+def test_a_start_late_in_a_run_works_out_no_more_than_an_early_one(batch: BatchSection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F10."""
+    made: list[int] = []
+    epoch_of = MixOrder.epoch
+
+    def counted(order: MixOrder, epoch: int, *, seed: int) -> np.ndarray:
+        made.append(epoch)
+        return epoch_of(order, epoch, seed=seed)
+
+    monkeypatch.setattr(MixOrder, "epoch", counted)
+    costs = []
+    for share in (0.01, 0.99):
+        made.clear()
+        updates = sequence(40, batch=batch, epochs=30.0)
+        at_start = len(made)
+        updates.window(int(updates.total_updates * share))
+        assert len(made) - at_start <= 1
+        costs.append(len(made))
+    assert abs(costs[0] - costs[1]) <= 1, "the last epoch that was cut may be at hand still"
 
 
 def test_a_billion_updates_are_counted_at_once() -> None:
