@@ -11,7 +11,9 @@ from ftcore.spec.errors import FtError, SpecError
 from ftcore.spec.events import emit
 
 WHERE = "model.model_name_or_path"
-FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt"]
+FILES = ["*.json", "*.jinja", "*.model", "*.tiktoken", "vocab.txt", "merges.txt"]
+"""Configuration and tokenizer."""
+WEIGHTS = "*.safetensors"
 IGNORED = ["*/*", "consolidated*"]
 """Folders hold other formats; `consolidated` is a second copy of the weights."""
 TEMPLATES = "additional_chat_templates/*.jinja"
@@ -35,16 +37,18 @@ class Wanted:
     """What a refusal becomes."""
 
 
-def download(name: str, revision: str, *, with_code: bool) -> tuple[Path, str]:
-    """(folder, commit) of a hub model. What is there already is not downloaded again; without network the cache is used.
+def download(name: str, revision: str, *, with_code: bool, with_weights: bool = True) -> tuple[Path, str]:
+    """(folder, commit) of a hub model; without weights: its configuration and tokenizer alone.
+
+    What is there already is not downloaded again; without network the cache is used.
 
     Raises SpecError when there is no such model or revision, it is not public, or neither network nor cache have it.
     """
-    emit("progress", stage="prepare", done=0, total=0, text=f"fetching {name}")
-    patterns = [*FILES, "*.py"] if with_code else FILES
+    emit("progress", stage="prepare", done=0, total=0, text=f"fetching {name if with_weights else f'configuration and tokenizer of {name}'}")
+    patterns = [*FILES, *(["*.py"] if with_code else [])]
     with fetching(Wanted(kind="model", name=name, revision=revision, where=WHERE, revision_where="model.revision", error=SpecError)):
-        folder = _snapshot(name, revision, patterns)
-        if not list(folder.glob("*.safetensors")):
+        folder = _snapshot(name, revision, [*patterns, WEIGHTS] if with_weights else patterns)
+        if with_weights and not list(folder.glob(WEIGHTS)):
             folder = _snapshot(name, revision, [*patterns, "*.bin"])
         if (folder / "chat_template.jinja").exists():
             _snapshot(name, revision, [TEMPLATES], ignored=[])

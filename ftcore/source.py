@@ -36,6 +36,29 @@ def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
 
     Raises SpecError when there is no such model, or when its folder lacks config, weights or tokenizer.
     """
+    folder, revision = _local_folder(model, cache_dir, with_weights=True)
+    return _source(model, folder, revision, _base_digest(folder, _check_folder(folder, model.model_name_or_path), cache_dir))
+
+
+def resolve_tokenizer_source(model: ModelSection, cache_dir: Path) -> ModelSource:
+    """Config and tokenizer of the base model as one local folder, which is all that preparing data takes; of the hub, nothing else is downloaded.
+
+    Its `digest` is empty: the weights may not be there. Raises SpecError as `resolve_model_source` does, but for weights.
+    """
+    folder, revision = _local_folder(model, cache_dir, with_weights=False)
+    problems = _lacking(folder, model.model_name_or_path)
+    if problems:
+        raise SpecError(problems)
+    return _source(model, folder, revision, digest="")
+
+
+def _source(model: ModelSection, folder: Path, revision: str, digest: str) -> ModelSource:
+    name = model.model_name_or_path
+    return ModelSource(path=str(folder.absolute()), revision=revision, digest=digest, name=name, trust_remote_code=model.trust_remote_code)
+
+
+def _local_folder(model: ModelSection, cache_dir: Path, *, with_weights: bool) -> tuple[Path, str]:
+    """(folder, commit of the hub or empty)."""
     name = model.model_name_or_path
     revision = ""
     if name == TINY_LLAMA:
@@ -54,14 +77,8 @@ def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
         elif _looks_like_path(name):
             raise SpecError(f"no such folder or file: {name}", where=WHERE, fix="check the path; a hub id reads OWNER/NAME")
         else:
-            folder, revision = download(name, model.revision, with_code=model.trust_remote_code)
-    return ModelSource(
-        path=str(folder.absolute()),
-        revision=revision,
-        digest=_base_digest(folder, _check_folder(folder, name), cache_dir),
-        name=name,
-        trust_remote_code=model.trust_remote_code,
-    )
+            folder, revision = download(name, model.revision, with_code=model.trust_remote_code, with_weights=with_weights)
+    return folder, revision
 
 
 def _from_gguf(path: Path, cache_dir: Path) -> Path:
@@ -109,15 +126,7 @@ def _looks_like_path(name: str) -> bool:
 
 def _check_folder(folder: Path, name: str) -> list[Path]:
     """The weight files of a model folder. Raises SpecError naming everything that is missing or cut off."""
-    problems: list[Problem] = []
-    if not (folder / "config.json").exists():
-        adapter = (folder / "adapter_config.json").exists()
-        fix = (
-            "it holds an adapter: name its base model, or export the merged model" if adapter else "name a folder that save_pretrained or ftlaunch export made"
-        )
-        problems.append(Problem(what=f"{name} has no config.json", where=WHERE, fix=fix))
-    elif not _is_json_object(folder / "config.json"):
-        problems.append(Problem(what=f"{name}/config.json is damaged: no JSON object", where=WHERE, fix="download or copy the model again"))
+    problems = _lacking(folder, name)
     weights = weight_files(folder)
     if not weights:
         problems.append(
@@ -134,13 +143,27 @@ def _check_folder(folder: Path, name: str) -> list[Path]:
                 safetensors_shapes(file)
         except SpecError as error:
             problems.extend(error.problems)
+    if problems:
+        raise SpecError(problems)
+    return weights
+
+
+def _lacking(folder: Path, name: str) -> list[Problem]:
+    """What is wrong with config and tokenizer."""
+    problems: list[Problem] = []
+    if not (folder / "config.json").exists():
+        adapter = (folder / "adapter_config.json").exists()
+        fix = (
+            "it holds an adapter: name its base model, or export the merged model" if adapter else "name a folder that save_pretrained or ftlaunch export made"
+        )
+        problems.append(Problem(what=f"{name} has no config.json", where=WHERE, fix=fix))
+    elif not _is_json_object(folder / "config.json"):
+        problems.append(Problem(what=f"{name}/config.json is damaged: no JSON object", where=WHERE, fix="download or copy the model again"))
     if not any((folder / file).exists() for file in TOKENIZERS):
         problems.append(
             Problem(what=f"{name} has no tokenizer", where=WHERE, fix="put the tokenizer's files (tokenizer.json, tokenizer_config.json) into the folder")
         )
-    if problems:
-        raise SpecError(problems)
-    return weights
+    return problems
 
 
 def _is_json_object(path: Path) -> bool:

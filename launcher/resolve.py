@@ -59,18 +59,18 @@ class _Checked:
     host_problems: list[Problem]
 
 
-def read_and_resolve(options: Options) -> Resolution:
-    """Reads, checks and completes the spec.
+def read_and_resolve(options: Options, *, with_hosts: bool = True) -> Resolution:
+    """Reads, checks and completes the spec; `with_hosts` False for what starts no ranks: the hostfile is not read, and one rank here stands in for them.
 
     Raises SpecError with every problem of the spec, its options and its hostfile; ClusterError when only the hostfile is wrong.
     """
-    checked = _check(options)
+    checked = _check(options, with_hosts=with_hosts)
     if checked.spec_problems:
         raise SpecError([*checked.spec_problems, *checked.host_problems])
     if checked.host_problems:
         raise ClusterError(checked.host_problems)
     draft = checked.imported.draft
-    resolved = _resolve(draft, checked.hosts)
+    resolved = _resolve(draft, checked.hosts if with_hosts else (Host(name="localhost", slots=1),))
     return Resolution(
         resolved=resolved,
         spec_text=draft.text,
@@ -87,14 +87,14 @@ def check_spec(options: Options) -> list[Problem]:
     return [*checked.spec_problems, *checked.host_problems]
 
 
-def _check(options: Options) -> _Checked:
+def _check(options: Options, *, with_hosts: bool = True) -> _Checked:
     draft = read_draft(options)
     mistaken = ds_json_problem(draft) or run_file_problem(draft)
     if mistaken is not None:
         return _Checked(Imported(draft), (), [mistaken], [])
     if not draft.readable:
         return _Checked(Imported(draft), (), list(draft.problems), [])
-    hosts, filter_problems, host_problems = _hosts(draft, options)
+    hosts, filter_problems, host_problems = _hosts(draft, options) if with_hosts else ((), [], [])
     world_size = sum(host.slots for host in hosts) or None
     imported = import_ds_json(draft, world_size)
     draft = imported.draft

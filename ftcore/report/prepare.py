@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ftcore import stop_request
-from ftcore.prepare import prepare
+from ftcore.prepare import prepare_data
 from ftcore.report.sets import set_names
+from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataRequestDir
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
@@ -19,11 +20,12 @@ PREPARED_ANSWER_VERSION = 1
 
 
 def main(folder: RunDir) -> None:
-    """Writes answer.json: seconds, cache, and by name every set with its key and the fields of its PreparedSet. Raises FtError as `prepare` does."""
+    """Writes answer.json: seconds, cache, and by name every set with its key and the fields of its PreparedSet. Raises FtError as `prepare_data` does."""
     stop_request.stop_anywhere()
     resolved = load_resolved(folder.resolved)
     started = time.monotonic()
-    prepared = prepare(resolved)
+    # The weights of a hub model are fetched by the launch.
+    prepared = prepare_data(resolved, resolve_tokenizer_source(resolved.spec.model, Path(resolved.cache_dir)))
     data, names = resolved.spec.data, set_names(resolved.spec.data)
     of_key = {key: prepared.train[name] for name, key in zip(data.training, data.keyed_training, strict=True) if name in prepared.train}
     held_out = [key for key in data.all_sets if key not in data.keyed_training]

@@ -21,7 +21,7 @@ from ftcore.report.facts import MixShare, Report, SetReport
 from ftcore.report.page import render_page
 from ftcore.report.set_facts import SetSource, set_report
 from ftcore.report.sets import set_names
-from ftcore.source import resolve_model_source
+from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataReportDir, DataRequest, DataRequestDir, load_request
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.events import emit
@@ -64,7 +64,7 @@ class Asked:
 def make_report(resolved: ResolvedSpec, request: DataRequest, scratch: Path) -> Report:
     """Everything about the data of a spec. Raises SpecError when its model or tokenizer can't be used; what is wrong with its data stands in the report."""
     data = resolved.spec.data
-    model = resolve_model_source(resolved.spec.model, Path(resolved.cache_dir))
+    model = resolve_tokenizer_source(resolved.spec.model, Path(resolved.cache_dir))
     tokenizer = load_tokenizer(model.path, trust_remote_code=model.trust_remote_code, chat_template=data.chat_template)
     asked = Asked(data, request, tokenizer, Examiner(resolved, model, tokenizer, scratch))
     names = set_names(data)

@@ -22,7 +22,7 @@ from ftcore.report.first_rows import find_source, first_rows, format_of, row_of
 from ftcore.report.rendered import Segment, segments_of, token_text
 from ftcore.report.sets import set_names
 from ftcore.report.template_facts import template_facts
-from ftcore.source import resolve_model_source
+from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataRequest, DataRequestDir, load_request
 from ftcore.spec.errors import DataError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
@@ -102,7 +102,7 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
         record = RecordMaker(decided, decided.format, key).record(row)
     except DataError as error:
         return _bad(row, error, about, template=None)
-    model = resolve_model_source(resolved.spec.model, cache_dir)
+    model = resolve_tokenizer_source(resolved.spec.model, cache_dir)
     tokenizer = load_tokenizer(model.path, trust_remote_code=model.trust_remote_code, chat_template=data.chat_template)
     template = template_facts(tokenizer, data.chat_template, data.loss_on, [record])
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 REPORT_FOLDER = "data_report"
 """Folder for the report's files, in the current one."""
+_COMMAND_LINE = "launcher.commands.data.command_line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,16 @@ class SpecOptions:
     """The ZeRO stage changes nothing about data."""
 
 
-class ReportCommand(click.Command):
+class DataCommand(click.Command):
+    """A verb that remembers how it was called."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does."""
+        ctx.meta[_COMMAND_LINE] = shlex.join(["ftlaunch", "data", str(self.name), *args])
+        return super().parse_args(ctx, args)
+
+
+class ReportCommand(DataCommand):
     """Reports."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -41,7 +52,7 @@ class ReportCommand(click.Command):
         report(_resolution(given, done="reported on"), **{name: given[name] for name in names})
 
 
-class ShowCommand(click.Command):
+class ShowCommand(DataCommand):
     """Shows one row."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -54,7 +65,7 @@ class ShowCommand(click.Command):
         show(_resolution(overrides, done="looked at"), row=given["row"], set_name="".join(names), as_json=given["as_json"])
 
 
-class PrepareCommand(click.Command):
+class PrepareCommand(DataCommand):
     """Prepares."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -62,7 +73,7 @@ class PrepareCommand(click.Command):
         prepare(_resolution(ctx.params, done="prepared"), as_json=ctx.params["as_json"])
 
 
-class GcCommand(click.Command):
+class GcCommand(DataCommand):
     """Lists the cache, or frees room in it."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -150,7 +161,7 @@ def report(resolution: Resolution, *, html: bool, as_json: bool, output: Path | 
 
     paths = DataReportDir(_report_folder(output or Path(REPORT_FOLDER)))
     request = DataRequest(origin=resolution.origin, samples=samples, listed=listed, output=str(paths.path), html=html)
-    facts = ask("report", resolution.resolved, request)
+    facts = ask("report", resolution.resolved, request, command_line=_command_line())
     width = shutil.get_terminal_size().columns
     write_files({paths.text: render_report(facts, Paint(coloured=False), width=100) + "\n"})
     if as_json:
@@ -200,7 +211,8 @@ def show(resolution: Resolution, *, row: int, set_name: str, as_json: bool) -> N
     from launcher.data_verbs.paint import Paint, takes_colours
     from launcher.data_verbs.row_text import render_row
 
-    found = ask("show", resolution.resolved, DataRequest(origin=resolution.origin, row=row, set_name=set_name))
+    request = DataRequest(origin=resolution.origin, row=row, set_name=set_name)
+    found = ask("show", resolution.resolved, request, command_line=_command_line())
     _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_row(found, Paint(coloured=takes_colours(sys.stdout))))
 
 
@@ -210,7 +222,7 @@ def prepare(resolution: Resolution, *, as_json: bool) -> None:
     from launcher.data_verbs.asking import ask
     from launcher.data_verbs.prepared_text import render_prepared
 
-    found = ask("prepare", resolution.resolved, DataRequest(origin=resolution.origin))
+    found = ask("prepare", resolution.resolved, DataRequest(origin=resolution.origin), command_line=_command_line())
     _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_prepared(found))
 
 
@@ -229,7 +241,7 @@ def collect(*, older_than: str, everything: bool, keep: tuple[Path, ...], dry_ru
     kept = tuple(str(run.absolute()) for run in keep)
     days = _days(older_than) if older_than else None
     request = DataRequest(origin="", cache=cache_folder(), older_than_days=days, everything=everything, keep=kept, dry_run=dry_run)
-    found = ask("gc", None, request)
+    found = ask("gc", None, request, command_line=_command_line())
     _say(json.dumps(found, indent=2, ensure_ascii=False) if as_json else render_collected(found, cache_folder(), lists_only=lists_only))
 
 
@@ -246,14 +258,19 @@ def _days(text: str) -> float:
 
 
 def _resolution(params: dict[str, Any], *, done: str) -> Resolution:
-    """The spec that a verb is about; tells on stderr what is odd about it. Raises SpecError or ClusterError with every mistake."""
+    """The spec that a verb is about; tells on stderr what is odd about it. Raises SpecError with every mistake but those of hosts, which no rows need."""
     from launcher.launching import tell
     from launcher.resolve import read_and_resolve
 
     given = SpecOptions(arguments=params["arguments"], spec=params["spec"], sets=params["sets"])
-    resolution = read_and_resolve(spec_options(given, done=done))
+    resolution = read_and_resolve(spec_options(given, done=done), with_hosts=False)
     tell(resolution.warnings)
     return resolution
+
+
+def _command_line() -> str:
+    text: str = click.get_current_context().meta[_COMMAND_LINE]
+    return text
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.commands.launch import say
-from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, data_change_option, env_file_option, force_option, set_option, zero_option
+from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, data_change_option, env_file_option, force_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from launcher.submission.request import Asked, Run
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class SubmitOptions:
     """What the command line says."""
 
+    arguments: tuple[str, ...]
     spec: Path | None
     nodes: int | None
     slots_per_node: int | None
@@ -59,9 +60,11 @@ class SubmitCommand(click.Command):
 command = SubmitCommand(
     "submit",
     short_help="Queue a run as a Slurm job; or an array of runs.",
-    help="Queue the run that SPEC describes as a job of Slurm. Everything is checked first; options stand over the spec's cluster.scheduler.",
+    help="Queue the run that SPEC describes as a job of Slurm. Everything is checked first; options stand over the spec's cluster.scheduler. "
+    "KEY=VALUE arguments override values of the spec.",
     params=[
-        click.Argument(["spec"], type=FILE, required=False),
+        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        click.Option(["--spec"], type=FILE, help="The spec; the same as SPEC."),
         click.Option(["--nodes"], type=int, metavar="N", help="Hosts of the job. Default: 1."),
         click.Option(["--slots-per-node"], type=int, metavar="N", help="Ranks on each host, one an accelerator."),
         click.Option(["--time"], metavar="TIME", help="Time limit: 2h, 90m, or as Slurm writes it (2:00:00; a number alone is minutes)."),
@@ -137,7 +140,8 @@ def _again(given: SubmitOptions, path: Path, asked: Asked, how: How) -> None:
     from launcher.run_folder import find_run, shown
     from launcher.submission.submitting import submit_again
 
-    changing = {"SPEC": given.spec, "--zero": given.zero, "--set": given.sets, "--array": given.arrays, "-o": given.output}
+    options = spec_options(given, done="submitted")
+    changing = {"SPEC": options.spec_path, "--zero": given.zero, "KEY=VALUE": options.sets, "--array": given.arrays, "-o": given.output}
     refused = [name for name, value in changing.items() if value not in (None, ())]
     if refused or given.dry_run:
         raise click.UsageError(f"--resume queues a run as it is; {', '.join(refused or ['--dry-run'])} can't stand beside it")
@@ -165,7 +169,10 @@ def _render(given: SubmitOptions, asked: Asked, how: How) -> None:
         accelerator=given.accelerator,
         on_cpu=how.on_cpu,
         exports=how.exports,
-        arguments=(*(("--zero", str(given.zero)) if given.zero is not None else ()), *(word for text in given.sets for word in ("--set", text))),
+        arguments=(
+            *(("--zero", str(given.zero)) if given.zero is not None else ()),
+            *(word for text in spec_options(given, done="submitted").sets for word in ("--set", text)),
+        ),
     )
     first = _resolved(given, asked)[0]
     require_room_there(first.resolution.resolved, how, refuses=False)
@@ -193,13 +200,12 @@ def _unmapped(given: SubmitOptions, how: How) -> list[str]:
 
 def _resolved(given: SubmitOptions, asked: Asked) -> tuple[Run, ...]:
     from ftcore.spec.errors import FtError
-    from launcher.spec_source import Options
     from launcher.submission.option_names import in_options_words
     from launcher.submission.request import resolve_runs
     from launcher.submission.scheduler_rules import submission_warnings
 
     try:
-        runs = resolve_runs(Options(spec_path=given.spec, zero_stage=given.zero, sets=given.sets), asked, given.arrays)
+        runs = resolve_runs(spec_options(given, done="submitted"), asked, given.arrays)
     except FtError as error:
         raise type(error)(in_options_words(error.problems, given.arrays)) from error
     say(f"spec: {runs[0].resolution.origin}", err=given.dry_run)

@@ -16,12 +16,13 @@ from tests.unit.hub_server import COMMIT, serving
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from ftcore.source import resolve_model_source
+from ftcore.source import resolve_model_source, resolve_tokenizer_source
 from ftcore.spec.errors import SpecError
 from ftcore.spec.sections import ModelSection
 for name, revision in json.loads(sys.argv[1]):
     try:
-        source = resolve_model_source(ModelSection(model_name_or_path=name, revision=revision), Path(sys.argv[2]))
+        resolve = resolve_tokenizer_source if revision == "tokenizer" else resolve_model_source
+        source = resolve(ModelSection(model_name_or_path=name, revision=revision.replace("tokenizer", "main")), Path(sys.argv[2]))
         print(json.dumps({"path": source.path, "revision": source.revision}))
     except SpecError as error:
         print(json.dumps({"what": error.problems[0].what, "where": error.problems[0].where, "fix": error.problems[0].fix}))
@@ -55,6 +56,19 @@ def test_fetched_once_and_pinned(tmp_path: Path) -> None:
     assert sorted(file.name for file in Path(first["path"]).iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
     (offline,) = resolve([("org/tiny", "main")], tmp_path, endpoint, HF_HUB_OFFLINE="1")
     assert offline == first
+
+
+def test_data_need_configuration_and_tokenizer_alone(tmp_path: Path) -> None:
+    with serving(FILES) as server:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        (found,) = resolve([("org/tiny", "tokenizer")], tmp_path, endpoint)
+        assert sorted(file.name for file in Path(found["path"]).iterdir()) == ["config.json", "tokenizer.json"]
+        assert not [path for path in server.requested if "/resolve/" in path and "model." in path]
+        # Without network the weights can't follow; with it they do.
+        (refused,) = resolve([("org/tiny", "main")], tmp_path, endpoint, HF_HUB_OFFLINE="1")
+        assert "1 file(s) are missing (model.safetensors)" in refused["what"]
+        (whole,) = resolve([("org/tiny", "main")], tmp_path, endpoint)
+    assert whole["path"] == found["path"] and (Path(whole["path"]) / "model.safetensors").exists()
 
 
 def test_templates_beside_the_default_one_are_fetched(tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_a_dry_run_prints_the_script_and_makes_nothing(tmp_path: Path, spec: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"spec.yaml"}
 
 
+def test_values_are_set_as_for_launch(tmp_path: Path, spec: Path) -> None:
+    arguments = ("submit", "--spec", "spec.yaml", "optimizer.learning_rate=0.5", "--slots-per-node", "1", "--set", "train.seed=7", "--dry-run", "-o", "a")
+    for asked in (arguments, (*arguments, "--to", "k8s", "--image", "a/b:1", "--volume", "v")):
+        ended = ftlaunch(tmp_path, *asked)
+        assert ended.returncode == 0, ended.stderr
+    assert "train.seed=7" in ended.stdout and "optimizer.learning_rate=0.5" in ended.stdout
+    ended = ftlaunch(tmp_path, "submit", "spec.yaml", "optimizer.learning_rat=1", "--slots-per-node", "1", "--dry-run")
+    assert ended.returncode == 2 and "optimizer.learning_rat" in ended.stderr
+    ended = ftlaunch(tmp_path, "submit", "spec.yaml", "other.yaml", "--dry-run")
+    assert ended.returncode == 2 and "one SPEC is submitted at a time, 2 were given: spec.yaml, other.yaml" in ended.stderr
+    ended = ftlaunch(tmp_path, "submit", "--resume", "a", "train.seed=7")
+    assert ended.returncode == 2 and "KEY=VALUE can't stand beside it" in ended.stderr
+
+
 def test_a_dry_run_tells_what_would_be_refused(tmp_path: Path, spec: Path) -> None:
     for target in ([], ["--to", "k8s", "--image", "a/b:1", "--volume", "v", "-o", "a"]):
         arguments = ("submit", "spec.yaml", "--nodes", "1", "--slots-per-node", "2", "--set", "hardware.accelerator=t4:0.6", *target)
