@@ -212,6 +212,9 @@ def test_template_of_a_file(tmp_path: Path) -> None:
     assert template_digest(str(file)) != before
     with pytest.raises(SpecError, match=r"own.jinja can't be read: line 1: "):
         load_tokenizer(str(tmp_path / "model"), chat_template=str(file))
+    file.write_text("{{ 10**100000 }}", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"own.jinja can't be read: ValueError: Exceeds the limit"):
+        load_tokenizer(str(tmp_path / "model"), chat_template=str(file))
 
 
 @pytest.mark.parametrize(("written", "reason"), [(None, "No such file"), (b"\xff", "can't decode"), (b" \n", "is empty")])
