@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ftcore.batch.order import Int64s, epoch_order, raw_words
 from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.quantities import as_written
 
 
 class DrawRule(Protocol):
@@ -89,11 +90,11 @@ def _by_rule(size: int, rule: DrawRule | None) -> int:
         return size
     if rule.samples is not None:
         return rule.samples
-    return size if rule.epochs is None else int(Fraction(rule.epochs) * size + Fraction(1, 2))
+    return size if rule.epochs is None else int(as_written(rule.epochs) * size + Fraction(1, 2))
 
 
 def _by_weight(total: int, weights: Mapping[str, float]) -> dict[str, int]:
-    exact = {name: Fraction(weight) * total / sum(map(Fraction, weights.values())) for name, weight in weights.items()}
+    exact = {name: as_written(weight) * total / sum(map(as_written, weights.values())) for name, weight in weights.items()}
     counts = {name: int(share) for name, share in exact.items()}
     by_remainder = sorted(weights, key=lambda name: counts[name] - exact[name])
     for name in by_remainder[: total - sum(counts.values())]:

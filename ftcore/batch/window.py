@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ftcore.batch.mix import DrawRule, Mixed, MixOrder
 from ftcore.spec.errors import DataError
+from ftcore.spec.quantities import as_written, updates_in
 from ftcore.spec.sections import BatchSection, TrainSection
 
 Int64s = npt.NDArray[np.int64]
@@ -125,10 +126,10 @@ class UpdateSequence:
         return order, bounds_by_tokens(self._lengths[order], self._batch.tokens_per_update or 0)
 
     def _count(self, epochs: float) -> int:
-        whole = math.floor(epochs)
-        part = epochs - whole
         if self._updates_an_epoch is not None:
-            return whole * self._updates_an_epoch + math.ceil(part * self._updates_an_epoch)
+            return updates_in(epochs, self._updates_an_epoch)
+        whole = math.floor(epochs)
+        part = as_written(epochs) - whole
         self._extend(until_epoch=whole)
         return self._first_updates[whole] + (math.ceil(part * self._windows(whole)) if part else 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 SIZE_FORMS = "`24 GiB` (1024 x 1024 x 1024 bytes each), `512 MB` (1000 x 1000), `1.5 TB`, or bytes alone"
 DURATION_FORMS = "`2h30m`, `90s`, `1d`, `2:30:00` (HOURS:MINUTES:SECONDS), `1-12:00:00` (DAYS-), or seconds alone"
@@ -152,3 +153,13 @@ def _duration_fix(text: str) -> str:
         if seconds.is_integer() and seconds <= MOST_DAYS * 86400:
             return f"write `{render_units(int(seconds))}`; the forms are {DURATION_FORMS}"
     return f"the forms are {DURATION_FORMS}"
+
+
+def as_written(number: float) -> Fraction:
+    """The number that the shortest decimal text of a float says: 1.1 is 11/10, where the float itself lies a little above."""
+    return Fraction(repr(float(number)))
+
+
+def updates_in(epochs: float, an_epoch: int) -> int:
+    """Updates of so many epochs when each has `an_epoch`; a part of an epoch counts up to a whole update."""
+    return math.ceil(as_written(epochs) * an_epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ftcore.spec.quantities import updates_in
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.accelerators import Accelerator
 from launcher.memory.items import Ledger
@@ -120,8 +121,7 @@ def updates_of(resolved: ResolvedSpec, lengths: DataLengths) -> int:
         an_epoch = math.ceil(lengths.samples / batch.global_batch_size)
     else:
         an_epoch = math.ceil(lengths.tokens / max(1, batch.tokens_per_update or 1))
-    epochs = float(train.num_train_epochs or 0)
-    return max(1, math.floor(epochs) * an_epoch + math.ceil((epochs - math.floor(epochs)) * an_epoch))
+    return max(1, updates_in(train.num_train_epochs or 0, an_epoch))
 
 
 def _evaluation_seconds(resolved: ResolvedSpec, portions: float, update: UpdateTime, updates: int) -> float:

@@ -59,6 +59,7 @@ def sequence(sizes: tuple[int, ...], draws: dict[str, TrainingSet], *, size: int
         ({"a": 10, "b": 30}, {}, {"a": 10, "b": 30}),
         ({"a": 10, "b": 30}, {"a": {"epochs": 3}, "b": {"samples": 7}}, {"a": 30, "b": 7}),
         ({"a": 10, "b": 30}, {"a": {"epochs": 0.25}}, {"a": 3, "b": 30}),
+        ({"a": 10, "b": 30}, {"a": {"epochs": 1.15}}, {"a": 12, "b": 30}),
         ({"a": 10, "b": 30}, {"a": {"weight": 0.75}, "b": {"weight": 0.25}}, {"a": 30, "b": 10}),
         # 100 thirds: the largest remainders get what is left, of equal ones the first.
         ({"a": 50, "b": 25, "c": 25}, {"a": {"weight": 1}, "b": {"weight": 1}, "c": {"weight": 1}}, {"a": 34, "b": 33, "c": 33}),

@@ -119,6 +119,12 @@ def test_part_of_an_epoch() -> None:
     updates = sequence(100, batch=BatchSection(global_batch_size=10), epochs=1.25)
     assert updates.total_updates == 13
     assert updates.window(12).epoch == 1
+    # In doubles 1.1 times 10 is a little over 11.
+    for epochs, total in ((1.1, 11), (2.3, 23), (0.07, 1), (4.35, 44)):
+        assert sequence(100, batch=BatchSection(global_batch_size=10), epochs=epochs).total_updates == total
+    by_tokens = BatchSection(tokens_per_update=10)
+    lone = UpdateSequence(OneSet(np.full(10, 10, dtype=np.int32)), batch=by_tokens, train=TrainSection(num_train_epochs=1.1, seed=1))
+    assert lone.total_updates == 11
 
 
 def test_max_steps_runs_over_epochs() -> None:
