@@ -25,6 +25,8 @@ class Outcome:
     reason: str
     tokens: int
     """Of the whole row; 0 where it was never tokenised."""
+    roles: str = ""
+    """Of a conversation without an answer to learn from."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ def read_outcomes(path: str) -> Iterator[Outcome]:
                 outcome=value["outcome"],
                 reason=value["reason"],
                 tokens=value.get("tokens") or 0,
+                roles=value.get("roles", ""),
             )
 
 

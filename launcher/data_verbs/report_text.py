@@ -110,7 +110,8 @@ def _not_kept(facts: Facts, paint: Paint) -> Iterator[str]:
             line = f"line {each['line']}" if each["line"] else ""
             file = _short(each["file"]) if len(facts["files"]) > 1 else ""
             place = ", ".join(part for part in (file, line, f"{each['tokens']:,} tokens" if each["tokens"] else "") if part)
-            text = f"row {each['row']}{f' ({place})' if place else ''} {kind}: {REASONS.get(each['reason'], each['reason'])}"
+            roles = f" (roles: {each['roles']})" if each["roles"] else ""
+            text = f"row {each['row']}{f' ({place})' if place else ''} {kind}: {REASONS.get(each['reason'], each['reason'])}{roles}"
             yield paint.warning(_line("", text)) if kind == "bad" else _line("", text)
     if facts["rows_file"]:
         yield _line("", f"all of them: {_short(facts['rows_file'])}")

@@ -91,7 +91,7 @@ def test_held_out_rows_that_are_trained_on(tmp_path: Path) -> None:
 def outcome_lines(path: Path, count: int = 3) -> str:
     lines = [{"row": 2, "file": "f.jsonl", "line": 2, "outcome": "bad", "reason": EVIL, "tokens": 0}]
     lines += [{"row": 10 + at, "file": "f.jsonl", "line": None, "outcome": "dropped", "reason": "overlong", "tokens": 3000 + at} for at in range(count)]
-    lines += [{"row": 30, "file": "f.jsonl", "line": 30, "outcome": "dropped", "reason": "no_supervised_tokens", "tokens": 7}]
+    lines += [{"row": 30, "file": "f.jsonl", "line": 30, "outcome": "dropped", "reason": "no_supervised_tokens", "tokens": 7, "roles": "system user"}]
     lines += [{"row": 1, "file": "f.jsonl", "line": 1, "outcome": "truncated", "reason": "cut", "tokens": 2000}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)

@@ -74,6 +74,7 @@ def test_the_report_as_text(tmp_path: Path) -> None:
         "8 rows -> 3 samples; 3 dropped: longer than data.max_length; 1 dropped: bad; 1 dropped: without a supervised token; 1 cut to data.max_length",
         "11,035 read = 35 kept + 11,000 dropped",
         "row 10 (f.jsonl, 3,000 tokens) dropped: longer than data.max_length",
+        "row 30 (f.jsonl, line 30, 7 tokens) dropped: without a supervised token (roles: system user)",
         "row 2 (f.jsonl, line 2) bad: <script>",
         "1 row without a supervised token: row 30",
         "2 samples with weights other than 1, 0.5 to 1; sum over all tokens 28",
