@@ -10,6 +10,7 @@ from ftcore import stop_request
 from ftcore.base_check import check_base
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
+from ftcore.data.cache_errors import writing_cache
 from ftcore.data.lengths import note_lengths
 from ftcore.data.mix import SampleMix
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
@@ -75,7 +76,8 @@ def prepare_data(resolved: ResolvedSpec, model: ModelSource, mistakes_dir: Path 
     stream: StreamSource | None = None
     if data.streaming:
         try:
-            stream = prepare_stream(data, model, cache_dir)
+            with writing_cache(cache_dir):
+                stream = prepare_stream(data, model, cache_dir)
         except DataError as error:
             problems.extend(error.problems)
     streamed = {train_key(data, name) for name in data.training} if data.streaming else set()
@@ -83,9 +85,10 @@ def prepare_data(resolved: ResolvedSpec, model: ModelSource, mistakes_dir: Path 
         if key in streamed:
             continue
         try:
-            sets[key] = prepare_set(key, dataset, data, model, cache_dir, mistakes_dir)
-            check_fits(key, sets[key], model)
-            note_lengths(sets[key], dataset, data, resolved.spec.model, cache_dir)
+            with writing_cache(cache_dir):
+                sets[key] = prepare_set(key, dataset, data, model, cache_dir, mistakes_dir)
+                check_fits(key, sets[key], model)
+                note_lengths(sets[key], dataset, data, resolved.spec.model, cache_dir)
         except DataError as error:
             problems.extend(problem for problem in error.problems if problem not in problems)
     if problems:

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from ftcore.convert_gguf import convert_gguf
+from ftcore.data.cache_errors import writing_cache
 from ftcore.data.digests import file_digest
 from ftcore.data.lock import exclusive
 from ftcore.data.prepared import ModelSource
@@ -34,10 +35,11 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "voc
 def resolve_model_source(model: ModelSection, cache_dir: Path) -> ModelSource:
     """The base model as one local folder, made or downloaded into the cache if need be.
 
-    Raises SpecError when there is no such model, or when its folder lacks config, weights or tokenizer.
+    Raises SpecError when there is no such model, or when its folder lacks config, weights or tokenizer; DataError when the cache can't be written.
     """
-    folder, revision = _local_folder(model, cache_dir, with_weights=True)
-    return _source(model, folder, revision, _base_digest(folder, _check_folder(folder, model.model_name_or_path), cache_dir))
+    with writing_cache(cache_dir):
+        folder, revision = _local_folder(model, cache_dir, with_weights=True)
+        return _source(model, folder, revision, _base_digest(folder, _check_folder(folder, model.model_name_or_path), cache_dir))
 
 
 def resolve_tokenizer_source(model: ModelSection, cache_dir: Path) -> ModelSource:
@@ -45,7 +47,8 @@ def resolve_tokenizer_source(model: ModelSection, cache_dir: Path) -> ModelSourc
 
     Its `digest` is empty: the weights may not be there. Raises SpecError as `resolve_model_source` does, but for weights.
     """
-    folder, revision = _local_folder(model, cache_dir, with_weights=False)
+    with writing_cache(cache_dir):
+        folder, revision = _local_folder(model, cache_dir, with_weights=False)
     problems = _lacking(folder, model.model_name_or_path)
     if problems:
         raise SpecError(problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -28,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Gives descriptors 0 to 2 that were closed (`>&-`) to /dev/null, so that no file of ours gets one of their numbers."""
+    """Gives descriptors 0 to 2 that were closed (`>&-`) to /dev/null, so that no file of ours gets one of their numbers.
+
+    What a terminal's encoding has no bytes for is written as an escape.
+    """
     for handle, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(handle)
@@ -36,6 +40,9 @@ def _open_standard_streams() -> None:
             # The lowest free number: those below are open by now.
             os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(handle, "w" if handle else "r", encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from ftcore import stop_request
 from ftcore.batch.mix import draws_an_epoch
 from ftcore.data.cache import SampleSet
+from ftcore.data.cache_errors import writing_cache
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.report.copies import Overlap, SetKeys, keys_of, overlap_of
 from ftcore.report.examine import STREAMED_ROWS, Examiner
@@ -37,7 +38,8 @@ def main(folder: RunDir) -> None:
     stop_request.stop_anywhere()
     paths = DataRequestDir(folder.path)
     request, resolved = load_request(paths.request), load_resolved(folder.resolved)
-    report = make_report(resolved, request, folder.path / "scratch")
+    with writing_cache(Path(resolved.cache_dir)):
+        report = make_report(resolved, request, folder.path / "scratch")
     text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
     written = DataReportDir(Path(request.output))
     write_atomic(written.json, text)

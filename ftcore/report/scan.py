@@ -74,7 +74,7 @@ def scan(dataset: DataSet, key: str, data: DataSection, source: Source, model: M
     maker, tokenise = RecordMaker(dataset, dataset.format, key), make_tokenise(model, data.chat_template, data.loss_on)
     folder.mkdir(parents=True, exist_ok=True)
     outcomes, arrow = folder / "outcomes.jsonl", folder / "samples.arrow"
-    with outcomes.open("w", encoding="utf-8") as lines:
+    with outcomes.open("w", encoding="utf-8", errors="backslashreplace") as lines:
         found = _Scan(lines)
         for chunk in read_chunks(source):
             rows = chunk.rows()

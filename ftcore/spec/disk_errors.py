@@ -10,6 +10,7 @@ REMEDIES = {
     errno.EDQUOT: "free some space: the quota is used up",
     errno.EROFS: "its disk is read-only: make it writable again",
     errno.EACCES: "allow this user to use it (ls -l shows who may)",
+    errno.EEXIST: "a file stands where a folder should be: move it away",
     errno.ENOTDIR: "a file stands where a folder should be: move it away",
     errno.EISDIR: "a folder stands where a file should be: move it away",
 }

@@ -122,9 +122,12 @@ class RunDir:
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Writes aside, fsyncs, renames: a reader sees the old content or the new, never half of it."""
+    """Writes aside, fsyncs, renames: a reader sees the old content or the new, never half of it.
+
+    Half of a surrogate pair, which UTF-8 has no bytes for, is written as the escape that JSON has for it.
+    """
     with replacing(path) as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
+        file.write(data.encode("utf-8", errors="backslashreplace") if isinstance(data, str) else data)
 
 
 @contextmanager

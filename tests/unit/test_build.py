@@ -234,7 +234,7 @@ def test_a_row_that_no_memory_takes(tiny: ModelSource, tmp_path: Path, monkeypat
     monkeypatch.setattr("ftcore.data.templates.tokenise.MOST_CHARACTERS", 100)
     (tmp_path / "rows.jsonl").write_text('{"text": "short"}\n' + json.dumps({"text": "x" * 101}) + "\n")
     data = section(tmp_path / "rows.jsonl", form="text")
-    with pytest.raises(DataError, match="row 2: a row of 1.. characters: at most 100 are tokenised at once"):
+    with pytest.raises(DataError, match=r"row 2: a row of 1.. characters: at most 100 are tokenised at once"):
         prepared(data, tiny, tmp_path / "cache")
     assert prepared(replace(data, on_bad_row="drop"), tiny, tmp_path / "cache").dropped == {"bad_row": 1}
 

@@ -12,7 +12,7 @@ from ftcore.data.cache_errors import writing_cache
 from ftcore.spec.errors import DataError, SpecError
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EISDIR])
 def test_a_cache_that_can_not_be_written(number: int, tmp_path: Path) -> None:
     file = str(tmp_path / "data" / "a.lock")
     with pytest.raises(DataError, match=r"a\.lock: can't write to the cache: .*\n.*or set FTLAUNCH_CACHE") as told, writing_cache(tmp_path):

@@ -221,3 +221,9 @@ def test_a_run_that_was_changed_does_not_go_on(tmp_path: Path) -> None:
     run_dir.resolved.write_text(run_dir.resolved.read_text().replace('"seed": 42', '"seed": 43'))
     ended = ftlaunch(tmp_path, "--resume", "r", "--dry-run")
     assert ended.returncode == 5 and "r/resolved.json: it was changed since the run was started" in ended.stderr
+
+
+def test_what_a_terminal_has_no_bytes_for_is_escaped() -> None:
+    program = "from launcher.cli import main; main(['--version']); print('\\xe9 \\ud800')"
+    done = subprocess.run([sys.executable, "-c", program], env={**environment(), "PYTHONIOENCODING": "ascii"}, cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0 and done.stdout.endswith(b"\\xe9 \\ud800\n"), done.stderr

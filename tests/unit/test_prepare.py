@@ -230,3 +230,16 @@ def test_wrong_targets_end_preparation(cache: Path, tmp_path: Path) -> None:
     status, events = run(tmp_path, wrong)
     (error,) = [event for event in events if event["event"] == "error"]
     assert (status, error["kind"], error["traceback"]) == (2, "SpecError", "")
+
+
+def test_a_cache_that_can_not_be_written(cache: Path, tmp_path: Path) -> None:
+    """A file where a folder of the cache should be stands in for a disk that refuses, as root meets no other."""
+    (tmp_path / "models").touch()
+    with pytest.raises(DataError, match=r"can't write to the cache: .*\n.*or set FTLAUNCH_CACHE to another folder"):
+        prepare(resolved(tmp_path, str(CASES / "bom.jsonl"), None))
+    made = prepare(resolved(cache, str(CASES / "bom.jsonl"), None)).train["train"]
+    Path(made.arrow).unlink()
+    Path(made.arrow).mkdir()
+    with pytest.raises(DataError, match=r"can't write to the cache: .*\n.*a folder stands where a file should be"):
+        prepare(resolved(cache, str(CASES / "bom.jsonl"), None))
+    Path(made.arrow).rmdir()

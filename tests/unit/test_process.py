@@ -74,7 +74,7 @@ def test_a_lost_peer_is_told_from_a_fault(error: BaseException, lost: bool) -> N
     assert is_lost_peer(error) is lost
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EISDIR])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EISDIR])
 def test_a_file_that_can_not_be_written_is_a_users_affair(number: int) -> None:
     known = as_ft_error(OSError(number, os.strerror(number), "/runs/a/metrics.jsonl"))
     assert isinstance(known, CheckpointError) and known.problems[0].where == "/runs/a/metrics.jsonl" and "--resume" in known.problems[0].fix

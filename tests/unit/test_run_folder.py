@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.errors import CheckpointError
-from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_dir import RunDir, write_atomic
 from launcher.run_folder import (
     find_run,
     locked,
@@ -173,3 +173,9 @@ def test_a_damaged_checkpoint_is_not_promised(changed: dict[str, object], tmp_pa
     make_checkpoint(run_dir, "update_00000006", **changed)
     (make_checkpoint(run_dir, "update_00000008") / "manifest.json").write_text("{")
     assert newest_checkpoint(run_dir) == earlier
+
+
+def test_half_a_surrogate_pair_becomes_jsons_escape(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.json", json.dumps({"key": "\ud800 é"}, ensure_ascii=False))
+    assert (tmp_path / "a.json").read_bytes() == b'{"key": "\\ud800 ' + "é".encode() + b'"}'
+    assert json.loads((tmp_path / "a.json").read_text()) == {"key": "\ud800 é"}

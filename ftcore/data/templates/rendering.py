@@ -82,7 +82,7 @@ class ChatTemplate:
                 self._render([], chat_template=source)
             except TemplateSyntaxError as error:
                 return f"line {error.lineno}: {error.message}"
-            except Exception as error:  # constants are worked out already here, so that it may be anything, as in text
+            except Exception as error:  # noqa: BLE001  constants are worked out already here, so that it may be anything, as in text
                 return f"{type(error).__name__}: {error}"
         return ""
 
