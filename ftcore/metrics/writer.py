@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import attempt, emit
-from ftcore.spec.run_dir import RunDir, write_atomic
+from ftcore.spec.run_dir import RunDir
+
+BLOCK_BYTES = 1 << 16
+"""Read at once from the end of a file."""
 
 
 class MetricsWriter:
@@ -19,7 +23,7 @@ class MetricsWriter:
     def __init__(self, path: Path, *, next_update: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            write_atomic(path, "".join(line + "\n" for line in kept_lines(path.read_text(encoding="utf-8", errors="replace"), next_update)))
+            cut_after(path, next_update)
         self._path = path
         self._file = path.open("a", encoding="utf-8")
 
@@ -36,18 +40,47 @@ class MetricsWriter:
         self._file.close()
 
 
+def cut_after(path: Path, next_update: int) -> None:
+    """Ends the file with its last whole line whose `update` is at most `next_update`.
+
+    It is read from its end, so that a start late in a run takes no longer than an early one.
+    """
+    with path.open("r+b") as file:
+        whole = file.seek(0, os.SEEK_END)
+        for line in _lines_backwards(file, whole):
+            if line.endswith(b"\n") and is_kept(line.decode("utf-8", errors="replace"), next_update):
+                break
+            whole -= len(line)
+        file.truncate(whole)
+
+
 def kept_lines(text: str, next_update: int) -> list[str]:
-    """The whole lines whose `update` (1-based count of updates done) is at most `next_update`; what a kill or a bad disk left of others goes too."""
-    kept = []
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        update = record.get("update") if isinstance(record, dict) else None
-        if isinstance(update, int) and update <= next_update:
-            kept.append(line)
-    return kept
+    """The whole lines whose `update` (1-based count of updates done) is at most `next_update`, without what a kill or a bad disk left of others."""
+    return [line for line in text.splitlines() if is_kept(line, next_update)]
+
+
+def is_kept(line: str, next_update: int) -> bool:
+    """Whether a line is whole and of an update that is done."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    update = record.get("update") if isinstance(record, dict) else None
+    return isinstance(update, int) and update <= next_update
+
+
+def _lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
+    """The lines of a file up to `end`, the last one first, each with its line end where it has one."""
+    rest = b""
+    while end:
+        start = max(0, end - BLOCK_BYTES)
+        file.seek(start)
+        rest, end = file.read(end - start) + rest, start
+        first, *lines = rest.splitlines(keepends=True)
+        yield from reversed(lines)
+        rest = first
+    if rest:
+        yield rest
 
 
 def record_event(run_dir: RunDir, event: str, **fields: Any) -> None:

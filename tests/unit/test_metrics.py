@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.metrics import writer as writer_module
 from ftcore.metrics.memory import peak_memory_bytes
-from ftcore.metrics.writer import MetricsWriter, kept_lines, record_event
+from ftcore.metrics.writer import MetricsWriter, cut_after, kept_lines, record_event
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import EVENTS_FD
 from ftcore.spec.run_dir import RunDir
@@ -52,9 +53,26 @@ def test_peak_memory_is_at_least_what_was_touched() -> None:
 
 def test_a_damaged_file_does_not_stop_a_resumed_run(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"update": 1}\n5\n{"up\xffdate": 2}\n[]\n{"update": "x"}\n' + b"[" * 100_000 + b'\n{"update": 2}\n')
+    damage = b'5\n{"up\xffdate": 2}\n[]\n{"update": "x"}\n' + b"[" * 100_000 + b"\n"
+    path.write_bytes(b'{"update": 1}\n' + damage + b'{"update": 2}\n' + damage + b'{"update": 3}\n{"update": 2}')
     MetricsWriter(path, next_update=2).close()
-    assert path.read_text() == '{"update": 1}\n{"update": 2}\n'
+    assert path.read_bytes() == b'{"update": 1}\n' + damage + b'{"update": 2}\n'
+    assert kept_lines(path.read_text(errors="replace"), 9) == ['{"update": 1}', '{"update": 2}'], "whoever reads passes over the rest"
+    path.write_bytes(damage)
+    MetricsWriter(path, next_update=2).close()
+    assert path.read_bytes() == b""
+
+
+def test_a_resume_reads_only_the_end_of_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F10: the start takes as long late in a run as early in it."""
+    read: list[str] = []
+    whole = writer_module.is_kept
+    monkeypatch.setattr(writer_module, "is_kept", lambda line, update: read.append(line) or whole(line, update))
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"update": {update}, "loss": 1.5}}\n' for update in range(1, 10_001)))
+    cut_after(path, 9_990)
+    assert len(read) == 11 and path.read_text().endswith('{"update": 9990, "loss": 1.5}\n')
+    assert len(path.read_text().splitlines()) == 9_990
 
 
 def test_a_file_that_was_deleted_ends_the_run(tmp_path: Path) -> None:
