@@ -8,14 +8,18 @@ import hashlib
 import json
 import math
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftcore.spec.errors import FtError
+from ftcore.spec.names import CHAT_TEMPLATES
 from ftcore.spec.sections import DataSection, DataSet, ModelSection
 from ftcore.spec.stored import read_stored
 
 LENGTHS_VERSION = 2
+TOKENIZER_FILES = ("tokenizer*", "*.jinja", "additional_chat_templates/*.jinja", "vocab*", "merges.txt")
+"""Of a local model folder: what makes tokens of a text."""
 BINS_A_DOUBLING = 4
 """Lengths that differ by less than a factor of 2^(1/4) share a bin of the histogram."""
 
@@ -60,12 +64,32 @@ def lengths_path(cache_dir: Path, dataset: DataSet, data: DataSection, model: Mo
         "overlong": data.overlong,
         "on_bad_row": data.on_bad_row,
         "loss_on": data.loss_on,
-        "chat_template": data.chat_template,
+        "chat_template": [data.chat_template, _states([] if data.chat_template in CHAT_TEMPLATES else [data.chat_template])],
         "model": model.model_name_or_path,
+        "tokenizer": _states(_tokenizer_files(model.model_name_or_path)),
         "revision": model.revision,
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return cache_dir / "lengths" / f"{digest[:32]}.json"
+
+
+def _tokenizer_files(model: str) -> list[str]:
+    """Those of a local folder, or the one file that is all; none of a hub id."""
+    place = os.path.expanduser(model)
+    if not os.path.isdir(place):
+        return [place]
+    return sorted(file for pattern in TOKENIZER_FILES for file in glob.glob(os.path.join(glob.escape(place), pattern)))
+
+
+def _states(files: list[str]) -> list[tuple[int, int]]:
+    """(bytes, time of the last change in ns) of each file that is there."""
+    states = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            state = os.stat(file)
+            if stat.S_ISREG(state.st_mode):
+                states.append((state.st_size, state.st_mtime_ns))
+    return states
 
 
 def read_lengths(path: Path) -> StoredLengths | None:

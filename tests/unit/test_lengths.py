@@ -55,6 +55,22 @@ def test_counted_lengths_are_found_again(tmp_path):
     assert data_lengths(elsewhere, other.train).is_assumed
 
 
+@pytest.mark.parametrize("changed", ["t.jinja", "model/tokenizer.json", "model/additional_chat_templates/tool_use.jinja", "model/config.json"])
+def test_counts_of_another_template_or_tokenizer_are_not_taken(changed, tmp_path):
+    # B15: a plan doesn't go by samples that the next preparation makes anew.
+    for name in ("t.jinja", "model/tokenizer.json", "model/config.json", "model/additional_chat_templates/tool_use.jinja"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    plain = planned(tmp_path)
+    data = dataclasses.replace(plain.spec.data, chat_template=str(tmp_path / "t.jinja"))
+    model = dataclasses.replace(plain.spec.model, model_name_or_path=str(tmp_path / "model"))
+    resolved = dataclasses.replace(plain, spec=dataclasses.replace(plain.spec, data=data, model=model))
+    prepare(resolved, [10, 20])
+    assert not data_lengths(resolved, data.train).is_assumed
+    (tmp_path / changed).write_text("other text")
+    assert data_lengths(resolved, data.train).is_assumed is (changed != "model/config.json")
+
+
 def test_a_file_that_has_changed_is_scaled(tmp_path):
     resolved = planned(tmp_path)
     prepare(resolved, [100] * 10)
