@@ -47,6 +47,7 @@ _DERIVED = (COALESCING, "cluster.hosts", "cluster.slots")
 
 _FIX = "resume with another --zero or other hosts, or start a new run (-o)"
 """What a spec can be mended by is no way out for a run that was started with it."""
+_GONE = "put it back where it was, or start a new run (-o)"
 _MENDED_THERE = ("--set", "--hosts", "--launcher", "--master-addr", "--master-port", "--interface", "--max-restarts", "--elastic")
 """Options whose mistakes are mended as they say themselves."""
 _REASONS = {
@@ -90,7 +91,7 @@ def resolve_again(resolved: ResolvedSpec, options: Options, attempt: int, *, oth
     if not any(key.startswith("profiling.") for key in chosen):
         # A run that goes on with fewer hosts, by itself too, must not end for a rank that nothing is recorded of now.
         found = [problem for problem in found if problem.where != "profiling.ranks"]
-    problems = [*refused, *(problem if problem.file in _MENDED_THERE else replace(problem, fix=_FIX) for problem in found)]
+    problems = [*refused, *map(_with_a_way_out, found)]
     if problems:
         raise SpecError([*problems, *host_problems])
     if host_problems:
@@ -147,6 +148,12 @@ def _key_of(text: str) -> str:
 def _is_free(key: str, *, other_data: bool) -> bool:
     # What is no KEY=VALUE at all is refused where all options are read.
     return "." not in key or key in FREE_KEYS or key.startswith(FREE_SECTIONS) or (other_data and key.startswith(DATA))
+
+
+def _with_a_way_out(problem: Problem) -> Problem:
+    if problem.file in _MENDED_THERE:
+        return problem
+    return replace(problem, fix=_GONE if "no such file" in problem.what else _FIX)
 
 
 def _refused(key: str) -> Problem:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ftcore.data.cache import Counts, SampleSet
 from ftcore.data.cache_key import cache_key
 from ftcore.data.columns import Columns, write_columns
-from ftcore.data.digests import file_digest, remembered
+from ftcore.data.digests import file_digest, file_identity, remembered
 from ftcore.data.formats.decide import decide_format
 from ftcore.data.gathered import Gathered, MistakeLog, RowProgress
 from ftcore.data.lock import exclusive
@@ -41,6 +41,8 @@ class Making:
 
     work: RowWork
     source: Source
+    identities: list[object]
+    """Of the files, before their digest was made."""
     arrow: Path
     """The cache file to be."""
     mistakes: Path
@@ -54,6 +56,7 @@ def prepare_set(key: str, dataset: DataSet, data: DataSection, model: ModelSourc
     Raises DataError naming the rows that can't be used, and when no row is left.
     """
     source = find_files(dataset, key, purpose="train" if key.startswith("data.train") else "eval", cache_dir=cache_dir)
+    identities = _identities(source)
     digest = source_digest(source, lambda path: file_digest(path, cache_dir))
     arrow = cache_dir / "data" / f"{cache_key(digest, dataset, data, model)}.arrow"
     with exclusive(arrow.with_suffix(".lock"), lambda holder: _tell_wait(key, holder)):
@@ -61,7 +64,7 @@ def prepare_set(key: str, dataset: DataSet, data: DataSection, model: ModelSourc
             _remove_remains(arrow)
             mistakes = mistakes_dir / f"{key}.txt" if mistakes_dir else arrow.with_suffix(".bad_rows.txt")
             work = RowWork(key=key, dataset=dataset, data=data, model=model)
-            _make(Making(work=work, source=source, arrow=arrow, mistakes=mistakes))
+            _make(Making(work=work, source=source, identities=identities, arrow=arrow, mistakes=mistakes))
     prepared = describe(arrow, tuple(file.name for file in source.files))
     _tell(key, prepared)
     return prepared
@@ -136,12 +139,27 @@ def _make(making: Making) -> None:
         with contextlib.closing(results(work, chunks, processes, hidden)) as worked:
             for each in worked:
                 gathered.add(each)
+        _require_unchanged(making)
         gathered.mistakes.stop(work.dataset.path)
         if not gathered.columns.samples:
             raise _nothing_left(work, gathered)
         columns = gathered.columns.columns()
         progress.end(gathered.tally.rows)
         write_columns(arrow, columns, asdict(_counts(gathered, columns, decided.format)), gathered.outcomes_digest)
+
+
+def _identities(source: Source) -> list[object]:
+    """What each file on disk is now; those that come with ftlaunch stand on none."""
+    return [file_identity(file.path) if file.path.is_file() else None for file in source.files]
+
+
+def _require_unchanged(making: Making) -> None:
+    """Raises DataError when a file is not the one any more whose digest names the cache: other rows would be found under it."""
+    now = zip(making.source.files, making.identities, _identities(making.source), strict=True)
+    what, fix = "the file changed while it was read", "run again once nobody writes to it"
+    changed = [Problem(what=what, file=file.name, where=making.work.key, fix=fix) for file, before, after in now if before != after]
+    if changed:
+        raise DataError(changed)
 
 
 def _first_rows(chunks: Iterator[Chunk], name: str) -> tuple[list[Row], Iterator[Chunk]]:

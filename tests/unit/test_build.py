@@ -186,59 +186,6 @@ def test_second_time_comes_from_the_cache_and_a_changed_template_does_not(tiny: 
     assert second.fingerprint != first.fingerprint
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_damaged_cache_is_made_anew(damage: str, tiny: ModelSource, tmp_path: Path) -> None:
-    first = made("bom.jsonl", tiny, tmp_path)
-    path = Path(first.arrow)
-    payload = bytearray(path.read_bytes())
-    if damage == "cut":
-        payload = payload[:-7]
-    else:
-        payload[payload.index(SampleSet.open(path).sample(1).ids.tobytes()) + 4] ^= 1
-    path.write_bytes(payload)
-    assert made("bom.jsonl", tiny, tmp_path) == first
-    assert SampleSet.open(path).is_intact()
-
-
-@pytest.mark.parametrize("damage", ["one byte", "cut", "gone", "another set's"])
-def test_damaged_outcomes_are_made_anew(damage: str, tiny: ModelSource, tmp_path: Path) -> None:
-    first = made("long_prompt_short_answer.jsonl", tiny, tmp_path, max_length=600, overlong="truncate_right")
-    outcomes = Path(first.outcomes)
-    written = outcomes.read_bytes()
-    assert written
-    outcomes.unlink()
-    if damage != "gone":
-        outcomes.write_bytes({"one byte": written.replace(b"1", b"2", 1), "cut": written[:-9], "another set's": b""}[damage])
-    assert made("long_prompt_short_answer.jsonl", tiny, tmp_path, max_length=600, overlong="truncate_right") == first
-    assert outcomes.read_bytes() == written
-
-
-@pytest.mark.parametrize("rule", ["drop", "error"])
-def test_half_a_surrogate_pair_in_a_reason(rule: str, tiny: ModelSource, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
-    rows.write_text("".join(json.dumps(row) + "\n" for row in [chat] * 20 + [{"\ud800": 1}] * 30))
-    data = replace(section(rows, form="auto"), on_bad_row=rule)
-    if rule == "error":
-        with pytest.raises(DataError) as refused:
-            prepared(data, tiny, tmp_path / "cache")
-        listed = Path(str(refused.value.problems[-1].what).split(" stand in ")[1]).read_text()
-        assert listed.count("\\ud800") == 30
-        return
-    made_of = prepared(data, tiny, tmp_path / "cache")
-    assert (made_of.samples, made_of.bad_rows) == (20, 30)
-    assert all("\ud800" in json.loads(line)["reason"] for line in Path(made_of.outcomes).read_text().splitlines())
-
-
-def test_a_row_that_no_memory_takes(tiny: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ftcore.data.templates.tokenise.MOST_CHARACTERS", 100)
-    (tmp_path / "rows.jsonl").write_text('{"text": "short"}\n' + json.dumps({"text": "x" * 101}) + "\n")
-    data = section(tmp_path / "rows.jsonl", form="text")
-    with pytest.raises(DataError, match=r"row 2: a row of 1.. characters: at most 100 are tokenised at once"):
-        prepared(data, tiny, tmp_path / "cache")
-    assert prepared(replace(data, on_bad_row="drop"), tiny, tmp_path / "cache").dropped == {"bad_row": 1}
-
-
 def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.prepared_sets import prepared, section\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from ftcore.spec.errors import CheckpointError, ClusterError, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.sections import TrainingSet
 from launcher import run_change
 from launcher.cli import main
 from launcher.ds_config import render_ds_config
@@ -94,6 +96,13 @@ def test_all_that_is_refused_comes_at_once(tmp_path: Path) -> None:
         "resume with another --zero or other hosts",
     ):
         assert words in told, words
+
+
+def test_data_that_are_gone(tmp_path: Path) -> None:
+    before = started(tmp_path)
+    data = replace(before.spec.data, train=TrainingSet(path=str(tmp_path / "gone.jsonl")))
+    with pytest.raises(SpecError, match=r"data.train.path: no such file: .*gone.jsonl\n +fix: put it back where it was"):
+        resolve_again(replace(before, spec=replace(before.spec, data=data)), Options(), 2)
 
 
 def test_a_wrong_hostfile(tmp_path: Path) -> None:
