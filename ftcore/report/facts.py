@@ -55,6 +55,8 @@ class TemplateFacts:
     masks: str
     """markers ({% generation %} in the template), rendering (proved row by row), or none (no template is used)."""
     described: str
+    note: str = ""
+    """What looks like a mistake in how the rows are put together; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,9 @@ def _refusal(facts: dict[str, Any], report_file: str) -> DataError:
     first = [problem for each in (facts, *refused.values()) for problem in each["refusals"]]
     bad = [f"{counted(each['bad_rows'], 'bad row')} in {name}" for name, each in refused.items() if each["bad_rows"] and facts["on_bad_row"] == "error"]
     what = "; ".join(bad) or first[0]["what"]
-    fix = "mend the rows, or set data.on_bad_row: drop" if bad else first[0]["fix"]
+    # A mistake that many rows share has a fix of its own.
+    shared = bad and len(first) > 1 and first[0]["what"] == first[1]["what"] and first[0]["fix"]
+    fix = f"{shared}; or set data.on_bad_row: drop" if shared else "mend the rows, or set data.on_bad_row: drop" if bad else first[0]["fix"]
     where = ", ".join(each["key"] for each in refused.values()) or "data"
     return DataError(f"training would refuse this data: {what}", where=where, fix=f"{fix}; see {report_file}")
 

@@ -52,8 +52,10 @@ def _set(name: str, facts: Facts, report: Facts, paint: Paint, width: int) -> It
         yield _line("format", f"{facts['format']}, {facts['format_reason']}" if facts["format_reason"] else facts["format"])
     if facts["template"]:
         yield _line("template", facts["template"]["described"])
-    for problem in facts["refusals"]:
-        yield paint.wrong(_line("refused", _problem(problem)))
+        if facts["template"]["note"]:
+            yield paint.warning(_line("note", facts["template"]["note"]))
+    for text in refusal_lines(facts["refusals"]):
+        yield paint.wrong(_line("refused", text))
     if facts["rows"]:
         yield from _what_became(facts, report["max_length"], paint, width)
     for sample in facts["rendered"]:
@@ -91,6 +93,17 @@ def _problem(problem: Facts) -> str:
     file = _short(problem["file"]) if problem["file"] else ""
     place = ": ".join(part for part in (file + (f":{problem['line']}" if problem["line"] else ""), problem["where"]) if part)
     return "".join([f"{place}: " if place else "", str(problem["what"]), f" ({problem['fix']})" if problem["fix"] else ""])
+
+
+def refusal_lines(problems: Iterable[Facts]) -> Iterator[str]:
+    """Why training would refuse a set; the same mistake in many places is one line."""
+    alike: dict[tuple[str, str, str], list[Facts]] = {}
+    for problem in problems:
+        alike.setdefault((problem["file"], problem["what"], problem["fix"]), []).append(problem)
+    for same in alike.values():
+        others = [each["where"] + (f" (line {each['line']})" if each["line"] else "") for each in same[1:]]
+        also = f"; also {', '.join(others[:5])}{f' and {len(others) - 5:,} more' if len(others) > 5 else ''}" if others else ""
+        yield _problem(same[0]) + also
 
 
 def rows_line(facts: Facts) -> str:

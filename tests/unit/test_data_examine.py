@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.data.formats.record_kinds import TextPair
+from ftcore.data.reading.rows import Row
 from ftcore.report.facts import Report, SetReport
 from ftcore.report.report import asked_share, make_report
 from ftcore.report.show import ShownRow, show_row
+from ftcore.report.template_facts import template_facts
 from ftcore.spec.data_report import DataRequest
 from ftcore.spec.errors import DataError, SpecError
 from ftcore.spec.sections import TrainingSet
@@ -43,6 +46,21 @@ def train_of(path: Path | str, *sets: str) -> SetReport:
 
 def show(row: int, *sets: str, name: str = "", spec_path: Path | None = None) -> ShownRow:
     return show_row(read_and_resolve(Options(spec_path=spec_path, sets=sets)).resolved, DataRequest(origin="s", row=row, set_name=name))
+
+
+def test_prompts_that_touch_their_completions_are_told() -> None:
+    def note(*pairs: tuple[str, str]) -> str:
+        rows = [Row(number=number, file="f", line=number, value={}) for number in range(1, len(pairs) + 1)]
+        records = [TextPair(row=row, prompt=prompt, completion=completion) for row, (prompt, completion) in zip(rows, pairs, strict=True)]
+        facts = template_facts(None, "", "assistant", records)
+        assert facts is not None
+        return facts.note
+
+    touching = note(("Q:", " a"), ("2 + 2?", "4"), ("A:", "5"))
+    assert touching.startswith("in 2 of the first 3 rows no white space stands between prompt and completion (row 2: '2 + 2?|4')")
+    assert note(("2?", "4")).startswith("in this row")
+    # White space on either side, a control token, a script without spaces, a completion that begins with a mark, an empty one.
+    assert not note(("Q: ", "a"), ("Q:\n", "a"), ("Q:", " a"), ("[/INST]", "a"), ("<|end|>", "a"), ("何？", "四"), ("a", ", b"), ("", "a"), ("a", ""))
 
 
 def test_one_of_two_rows_is_left() -> None:

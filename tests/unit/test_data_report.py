@@ -141,7 +141,7 @@ def facts_of(tmp_path: Path, name: str = "data.train") -> SetReport:
         format="messages",
         format_reason="seen",
         revision="",
-        template=TemplateFacts(name="own", masks="rendering", described="own"),
+        template=TemplateFacts(name="own", masks="rendering", described="own", note="touching <b>"),
         refusals=(Problem(what=EVIL, where="row 2", file="f.jsonl", line=2, fix="mend it"),),
         rows_file="rows.jsonl",
     )

@@ -15,7 +15,7 @@ from launcher.data_verbs.cache_text import render_collected
 from launcher.data_verbs.histogram import histogram_lines
 from launcher.data_verbs.paint import Paint, takes_colours
 from launcher.data_verbs.prepared_text import render_prepared
-from launcher.data_verbs.report_text import counted, marked_text, render_report
+from launcher.data_verbs.report_text import counted, marked_text, refusal_lines, render_report
 from launcher.data_verbs.row_text import render_row
 from launcher.progress import Progress, stage_line
 from tests.unit.test_data_report import EVIL, report_of
@@ -86,6 +86,7 @@ def test_the_report_as_text(tmp_path: Path) -> None:
         "eval and train: 3 held-out rows are trained on, 0 more with their prompt alone: row 1 = row 1",
         "--- eval, row 4: 4 tokens, 2 supervised ---",
         "note: a note",
+        "note        touching <b>",
         "files       2: f.jsonl, <script>",
     ):
         assert words in text, words
@@ -93,6 +94,10 @@ def test_the_report_as_text(tmp_path: Path) -> None:
     facts["overlaps"][0] |= {"rows": 0, "prompts": 0, "pairs": []}
     facts["sets"]["eval"] |= {"rows": 0, "rendered": []}
     text = render_report(facts, COLOURED, width=60)
+    alike = [{"what": "no tools", "where": f"row {row}", "fix": "none", "file": "f", "line": row} for row in range(1, 9)]
+    also = ", ".join(f"row {row} (line {row})" for row in range(2, 7))
+    assert list(refusal_lines(alike[:7])) == [f"f:1: row 1: no tools (none); also {also} and 1 more"]
+    assert list(refusal_lines(alike[:1])) == ["f:1: row 1: no tools (none)"]
     assert "b: no weight (give one)" in text and "no row of the one is in the other" in text and "\x1b[1m" in text and "\x1b[31mred" not in text
     assert (counted(1, "row"), counted(1000, "row")) == ("1 row", "1,000 rows")
 
