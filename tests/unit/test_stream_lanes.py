@@ -133,6 +133,7 @@ def test_draws_are_found_by_number() -> None:
     forwards = [draws.below(number, 1000) for number in range(3000)]
     assert [Draws(seed=3, lane=1, epoch=2).below(number, 1000) for number in (0, 1023, 1024, 2999)] == [forwards[at] for at in (0, 1023, 1024, 2999)]
     assert abs(np.mean(forwards) - 500) < 20 and min(forwards) < 5 and max(forwards) > 994
+    assert len({tuple(forwards[at : at + 4]) for at in range(2997)}) == 2997, "no stretch of draws comes again"
     others = [Draws(seed=4, lane=1, epoch=2), Draws(seed=3, lane=2, epoch=2), Draws(seed=3, lane=1, epoch=3)]
     assert all([other.below(number, 1000) for number in range(50)] != forwards[:50] for other in others)
     assert sorted(shard_order(40, seed=1, epoch=0).tolist()) == list(range(40))
