@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import Chunk, Source
 from ftcore.spec.errors import DataError
 from tests.unit.prepared_sets import prepared, section, tiny_source
+from tests.unit.read_files import source_of
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "data"
 
@@ -103,3 +105,11 @@ def test_a_row_that_no_memory_takes(tiny: ModelSource, tmp_path: Path, monkeypat
     with pytest.raises(DataError, match=r"row 2: a row of 1.. characters: at most 100 are tokenised at once"):
         prepared(data, tiny, tmp_path / "cache")
     assert prepared(replace(data, on_bad_row="drop"), tiny, tmp_path / "cache").dropped == {"bad_row": 1}
+
+
+def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    name = os.fsdecode(b"na\xffme.jsonl")
+    (tmp_path / name).write_text('{"text": "a"}\n')
+    for path in (tmp_path / name, tmp_path, tmp_path / "*.jsonl"):
+        with pytest.raises(DataError, match=r"na\\udcffme\.jsonl: its name is not UTF-8"):
+            source_of(path)

@@ -296,11 +296,3 @@ def test_digest_is_of_bytes_order_and_kind(tmp_path: Path) -> None:
     assert len({digest(one), digest(two), digest(Source(files=two.files[::-1])), digest(source_of(tmp_path / "three"))}) == 4
     assert asked[0] == tmp_path / "one/a.jsonl"
     assert digest(source_of("builtin:extraction/eval")) != digest(source_of("builtin:extraction/train"))
-
-
-def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
-    name = os.fsdecode(b"na\xffme.jsonl")
-    (tmp_path / name).write_text('{"text": "a"}\n')
-    for path in (tmp_path / name, tmp_path, tmp_path / "*.jsonl"):
-        with pytest.raises(DataError, match=r"na\\udcffme\.jsonl: its name is not UTF-8"):
-            source_of(path)
