@@ -24,7 +24,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        ("data/spans.py", True),
+        ("data/overlong.py", True),
         ("data/formats/roles.py", True),
         ("data/reading/lines.py", True),
         ("data/templates/markers.py", True),
