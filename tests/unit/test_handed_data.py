@@ -191,5 +191,5 @@ def test_handed_rows_with_tools_and_a_template_without(tiny: ModelSource, tmp_pa
     with_tools = {number for number, row in enumerate(rows, start=1) if json.loads(row["tools"])}
     assert (len(with_tools), kept.bad_rows, kept.samples) == (191, 191, 109)
     for number, row in enumerate(rows, start=1):
-        expected = "bad: the row has tools, and the chat template ignores them" if number in with_tools else of_sharegpt(row)
+        expected = "bad: the row has tools, and the chat template ignores them (template: the tokenizer's own)" if number in with_tools else of_sharegpt(row)
         assert found[number] == expected
