@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
+from ftcore.data.reading.json_text import STRICT
 from ftcore.spec.errors import DataError, Problem
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def optional_text(value: Any, name: str) -> str:
 def parsed(text: str, name: str) -> Any:
     """The value that JSON text holds, with exactly its own keys. Raises DataError when it is not JSON, or gives a key twice."""
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        return STRICT.decode(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name} is text that is not JSON: {error}", fix="write it as JSON (keys and texts in double quotes), or as an object") from None
 
@@ -82,15 +83,3 @@ def check_nested(value: Any, name: str) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{name} holds what JSON does not have: {error}", fix="write it as text or a number") from None
     checked_text(text, name)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -35,6 +35,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+"""Its decode raises ValueError for a key that stands twice, for NaN, and for what is no JSON."""
 LENIENT = json.JSONDecoder()
 """Only to find where a value ends."""
 
