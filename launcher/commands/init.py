@@ -42,7 +42,7 @@ command = InitCommand(
     "with --yes nothing is asked.",
     params=[
         click.Option(["--model"], help="Hub id (owner/name), folder, or .gguf file."),
-        click.Option(["--data"], help="JSONL or JSON file of rows to train on."),
+        click.Option(["--data"], help="Rows to train on: a JSONL, JSON, CSV or parquet file, a folder, a pattern or a hub id."),
         click.Option(["--eval", "evaluation"], help="File of held-out rows; `none` for none."),
         click.Option(["--method"], type=click.Choice(["full", "lora", "qlora"]), help="What is trained."),
         click.Option(["--hosts", "--hostfile", "-H"], help="A hostfile. Default: this machine."),
@@ -68,7 +68,8 @@ def run(given: InitOptions) -> None:
     _write(text, given)
     spec = "" if given.output == Path("ftlaunch.yaml") else f" --spec {given.output}"
     say(f"wrote {given.output}\n\nnext:")
-    for line in (f"ftlaunch validate {given.output}", f"ftlaunch plan{spec}", f"ftlaunch{spec}"):
+    report = "" if given.output == Path("ftlaunch.yaml") else f" {given.output}"
+    for line in (f"ftlaunch validate {given.output}", f"ftlaunch data report{report}", f"ftlaunch plan{spec}", f"ftlaunch{spec}"):
         say(f"  {line}")
 
 

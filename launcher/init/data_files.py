@@ -89,6 +89,8 @@ def look_at(path: Path, name: str) -> DataFile:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         return DataFile(path=name, needs=f"it can't be read: {getattr(error, 'strerror', None) or error}")
     except (ValueError, csv.Error, RecursionError):
+        if file_kind(path.name) is None:
+            return DataFile(path=name, needs='it holds no JSON; plain text goes into one JSON object a line: {"text": "..."}')
         form = "CSV" if kind == "csv" else "JSON objects"
         return DataFile(path=name, needs=f"its first rows are not {form} in UTF-8; `ftlaunch` names each wrong row when it prepares the data")
     if not rows:

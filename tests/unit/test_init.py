@@ -153,7 +153,8 @@ def init(folder: Path, *arguments: str) -> int:
 
 def test_without_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert init(tmp_path, "--yes") == 0
-    assert capsys.readouterr().out.splitlines() == ["wrote ftlaunch.yaml", "", "next:", "  ftlaunch validate ftlaunch.yaml", "  ftlaunch plan", "  ftlaunch"]
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["wrote ftlaunch.yaml", "", "next:", "  ftlaunch validate ftlaunch.yaml", "  ftlaunch data report", "  ftlaunch plan", "  ftlaunch"]
     assert "builtin:tiny-llama" in (tmp_path / "ftlaunch.yaml").read_text(encoding="utf-8")
     before = (tmp_path / "ftlaunch.yaml").read_bytes()
     write_rows(tmp_path / "a.jsonl", PAIR)
