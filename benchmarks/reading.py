@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import json
@@ -102,7 +103,9 @@ def _peak_mib() -> float:
 
 def main() -> None:
     """Prints the table."""
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", metavar="ROWS", nargs="?", type=int, default=100_000, help="rows of each file (100000)")
+    rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(aside)
         write_files(folder, rows)

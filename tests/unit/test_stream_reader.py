@@ -94,6 +94,15 @@ def test_a_weighted_mix_keeps_its_shares_and_each_set_its_own_epochs() -> None:
     assert sorted(first) == all_ids((40,))
 
 
+def test_rows_without_a_sample_are_counted_where_an_epoch_ends_within_an_update() -> None:
+    files, run = weighted(repeat=True)
+    run = dataclasses.replace(run, weights=(2.0, 3.0), samples=7)
+    # 120 samples an epoch of both sets, as 48 and 72: seven epochs of each, and no update but the last ends with one.
+    updates, _, _ = read_updates(run, files, 2, updates=120)
+    assert Counter(ids_of(updates)) == Counter(dict.fromkeys(all_ids(files), 7))
+    assert sum((Counter(dropped) for _, _, dropped, _ in updates), Counter()) == Counter(overlong=7 * sum(files) // 5)
+
+
 def test_a_weighted_mix_that_does_not_repeat_ends_with_its_first_set() -> None:
     files, run = weighted(repeat=False)
     updates, _, _ = read_updates(run, files, 2)
