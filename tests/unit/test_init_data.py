@@ -38,11 +38,6 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
-def test_plain_text_is_told_how_to_become_rows(tmp_path: Path) -> None:
-    (tmp_path / "plain.txt").write_text("Rain fell on the harbour.\n")
-    assert look_at(tmp_path / "plain.txt", "plain.txt").needs == 'it holds no JSON; plain text goes into one JSON object a line: {"text": "..."}'
-
-
 def test_the_launcher_and_the_core_find_the_same(row: dict[str, Any], tmp_path: Path) -> None:
     seen = look_at(write_rows(tmp_path / "x.jsonl", row), "x.jsonl")
     decided, _ = decide_format(DataSet(path="x.jsonl"), [Row(number=1, line=1, value=row)], "data.train")
@@ -130,3 +125,8 @@ OFFERED: list[tuple[str, Callable[[DataFile], bool]]] = [
 def test_handed_files_are_offered_as_they_are(name: str, is_right: Callable[[DataFile], bool]) -> None:
     found = look_at(shared_data(name), name)
     assert is_right(found) and not found.needs
+
+
+def test_plain_text_is_told_how_to_become_rows(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("Rain fell on the harbour.\n")
+    assert look_at(tmp_path / "plain.txt", "plain.txt").needs == 'it holds no JSON; plain text goes into one JSON object a line: {"text": "..."}'
