@@ -91,6 +91,8 @@ def test_every_rank_is_fed_with_its_part(mix: SampleMix, layout: str, world_size
         seen = {name: seen[name] + fed[0].by_set[name] for name in seen}
         assert {len(each.batches) for each in fed} == {int(counted.updates.micro_steps[update])}
         assert fed[0].computed_tokens - tokens == counted.updates.padding[update]
+        packs = sum(len(part) > 0 for each in fed for part in each.parts)
+        assert (counted.updates.packs[update], counted.updates.fill[update]) == (packs, tokens / (packs * BUDGET))
     assert {name: (each.samples, each.tokens, each.supervised_tokens) for name, each in seen.items()} == counted.by_set
     heaviest = counted.heaviest
     part = feeders[heaviest.rank].next(heaviest.update - 1).parts[heaviest.micro_step]
