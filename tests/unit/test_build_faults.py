@@ -113,3 +113,32 @@ def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
     for path in (tmp_path / name, tmp_path, tmp_path / "*.jsonl"):
         with pytest.raises(DataError, match=r"na\\udcffme\.jsonl: its name is not UTF-8"):
             source_of(path)
+
+
+def test_what_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the system's answers are made here."""
+    (tmp_path / "sub").mkdir()
+    for name in ("a.jsonl", "sub/b.jsonl"):
+        (tmp_path / name).write_text('{"text": "a"}\n')
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: mode != os.R_OK)
+        with pytest.raises(DataError, match=r"can't read .*a\.jsonl: Permission denied"):
+            source_of(tmp_path / "a.jsonl")
+        patched.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(DataError, match=r"can't look into .*: Permission denied"):
+            source_of(tmp_path)
+    scandir = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    for path in (tmp_path, tmp_path / "**/*.jsonl"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "scandir", closed)
+            with pytest.raises(DataError, match=r"can't look into .*sub: Permission denied"):
+                source_of(path)
+    os.mkfifo(tmp_path / "c.jsonl")
+    with pytest.raises(DataError, match=r"c\.jsonl: it is no regular file"):
+        source_of(tmp_path)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from ftcore.data.extraction import builtin_bytes
-from ftcore.data.reading.folders import KINDS, check_one_kind, data_file, data_names, folder_files, is_data
+from ftcore.data.reading.folders import KINDS, check_one_kind, data_file, data_names, folder_files, is_data, refuse_folder
 from ftcore.data.reading.hub_files import hub_source
 from ftcore.data.reading.readme import has_configurations, resolved_splits
 from ftcore.data.reading.rows import DataFile, Source
@@ -88,6 +88,10 @@ def _single(given: str, path: Path, where: str) -> DataFile:
 
 def _matches(pattern: str, where: str) -> list[DataFile]:
     found = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
+    if "**" in pattern:
+        # glob passes over folders that it can't look into.
+        for _, folders, _ in os.walk(os.path.dirname(os.path.expanduser(pattern).partition("**")[0]) or ".", onerror=refuse_folder):
+            folders[:] = [folder for folder in folders if not folder.startswith(".")]
     paths = [path for path in found if os.path.isfile(path)]
     taken = [path for path in paths if is_data(os.path.basename(path))]
     if not taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
@@ -25,6 +26,8 @@ SHOWN = 5
 
 def folder_files(dataset: DataSet, folder: Path, where: str, purpose: Purpose) -> list[DataFile]:
     """The data files of a folder, sorted by path. Raises DataError when there are none, of several kinds, or none of the split."""
+    if not os.access(folder, os.R_OK | os.X_OK):
+        refuse_folder(PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder)))
     if (folder / SAVED_SPLITS).is_file():
         splits = {name: [name] for name in _read(folder / SAVED_SPLITS).get("splits", [])}
         split = chosen(splits, dataset.split, purpose=purpose, of=dataset.path, where=where)
@@ -60,7 +63,7 @@ def data_names(folder: Path, most: int | None = None) -> tuple[list[str], list[s
     names: list[str] = []
     ignored: list[str] = []
     seen: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse_folder if most is None else None):
         real = os.path.realpath(place)
         enough = most is not None and len(names) + len(ignored) + len(seen) >= most
         folders[:] = [] if real in seen or enough else sorted(name for name in folders if not _is_hidden(name))
@@ -88,6 +91,11 @@ def data_file(path: Path, name: str) -> DataFile:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"can't read {name}: {error.strerror}", fix="name a file that this user may read") from error
+    if not path.is_file():
+        what = f"can't read {name}: it is no regular file but a pipe, a socket or a device"
+        raise DataError(what, fix="write the rows to a file: they are read more than once")
+    if not os.access(path, os.R_OK):
+        raise DataError(f"can't read {name}: {os.strerror(errno.EACCES)}", fix="name a file that this user may read")
     return DataFile(path=path, name=name, kind=kind, compression=compression, size=size)
 
 
@@ -117,6 +125,11 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"can't read {path}: {error}", fix="save the data set again") from error
     return value if isinstance(value, dict) else {}
+
+
+def refuse_folder(error: OSError) -> None:
+    """Rows in a folder that can't be looked into must not go missing without a word."""
+    raise DataError(f"can't look into {error.filename}: {error.strerror}", fix="allow this user to read it, or name the files with a pattern") from error
 
 
 def _is_hidden(name: str) -> bool:
