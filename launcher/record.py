@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from launcher.children import Event
@@ -18,6 +19,8 @@ class Record:
     """Evaluation set -> its first and its last result."""
     skipped: int = 0
     """Updates that changed nothing because something was not finite."""
+    dropped_rows: Counter[str] = field(default_factory=Counter)
+    """Rows of a stream that were left out, by reason."""
     preempted_by: int = 0
     """The signal by which a host's supervisor was asked to let the ranks save; 0: none was."""
     saved: Event | None = None
@@ -39,6 +42,7 @@ class Record:
         if name == "update":
             self.first_update = self.first_update or event
             self.last_update = event
+            self.dropped_rows.update(event.get("dropped_rows") or {})
         elif name == "evaluation":
             held_out = str(event.get("set", "eval"))
             first, _ = self.evaluations.get(held_out, (event, event))

@@ -19,6 +19,9 @@ def render_summary(record: Record, *, run_folder: str, model_folder: str | None,
         lines.append(f"  stopped early     {_reason(record.early_stop)}")
     if record.data_end is not None:
         lines.append(f"  data ended        after update {record.data_end.get('update')} of {record.data_end.get('total_updates')}, as data.repeat: false says")
+    if record.dropped_rows:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in record.dropped_rows.items())
+        lines.append(f"  rows dropped      {told}; of each update in metrics.jsonl")
     if record.skipped:
         lines.append(f"  updates skipped   {record.skipped}, not finite: see events.jsonl in the run folder")
     lines.append(f"  run folder        {run_folder}")

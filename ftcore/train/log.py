@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -23,6 +24,13 @@ class UpdateLog:
         self._ranks, self._total = ranks, total_updates
         self._metrics = MetricsWriter(run_dir.metrics, next_update=next_update) if ranks.is_first else None
         self._rank_metrics = MetricsWriter(run_dir.rank_metrics(ranks.rank), next_update=next_update)
+        self._dropped: Counter[str] = Counter()
+        self._truncated = 0
+
+    def count(self, fed: FedUpdate) -> None:
+        """Counts what a stream dropped and cut for an update, to be told in the next line; for every update, before its line is written."""
+        self._dropped.update(fed.dropped_rows)
+        self._truncated += fed.truncated
 
     def write(self, fed: FedUpdate, update: Update, result: UpdateResult | None, extra: dict[str, Any]) -> dict[str, Any]:
         """The update's line, equal on all ranks but for times; every rank calls it, for one collective.
@@ -46,10 +54,12 @@ class UpdateLog:
             "peak_memory_bytes": peak_memory_bytes(),
             **extra,
         }
-        if fed.dropped_rows:
-            record["dropped_rows"] = fed.dropped_rows
-        if fed.truncated:
-            record["truncated"] = fed.truncated
+        if self._dropped:
+            record["dropped_rows"] = dict(self._dropped)
+        if self._truncated:
+            record["truncated"] = self._truncated
+        self._dropped.clear()
+        self._truncated = 0
         if update.adapters:
             record["losses"] = losses
         if result is not None and update.clip_groups is not None:

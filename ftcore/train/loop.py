@@ -194,6 +194,7 @@ class Trainer:
         stepped = result is not None and result.outcome.applied
         by_set = {name: asdict(counts) for name, counts in fed.by_set.items()}
         self.cursor = self.cursor.advance(epoch=fed.epoch_after, stepped=stepped, **asdict(fed.counts), by_set=by_set)
+        self._log.count(fed)
         if self._is_logged(update + 1):
             waited = {"data_wait_seconds": self._feeder.wait_s, "data_wait_seconds_total": self._waited_s}
             extra = {"seconds": time.perf_counter() - started, **waited, "micro_steps": len(fed.batches), "stepped": stepped, **self._insight.extra()}

@@ -91,6 +91,14 @@ def test_the_summary_of_one_update() -> None:
     assert "  loss              2.0000 (update 1)" in render_summary(record, run_folder="r", model_folder=None, checkpoint=None).splitlines()
 
 
+def test_the_summary_of_a_stream_counts_the_rows_that_were_dropped() -> None:
+    record = Record()
+    for dropped in ({"overlong": 3}, None, {"overlong": 4, "bad_row": 1}):
+        record.add({"event": "update", "update": 1, "loss": 2.0, **({"dropped_rows": dropped} if dropped else {})})
+    text = render_summary(record, run_folder="r", model_folder=None, checkpoint=None)
+    assert "  rows dropped      7 overlong, 1 bad_row; of each update in metrics.jsonl" in text.splitlines()
+
+
 def test_summary_of_several_sets_and_of_skipped_updates() -> None:
     record = Record()
     for update, target, hard in ((0, 3.0, 4.0), (8, 1.0, 3.5)):
