@@ -32,7 +32,7 @@ def render_report(report: Facts, paint: Paint, *, width: int) -> str:
         lines += ["", *_set(name, facts, report, paint, width)]
     if report["overlaps"] or report["mix"] or report["refusals"]:
         lines += ["", paint.title("between the sets"), *(paint.wrong(_line("refused", _problem(each))) for each in report["refusals"])]
-        lines += [*_mix(report["mix"]), *_overlaps(report["overlaps"], paint)]
+        lines += [*_mix(report["mix"], report["sets"]), *_overlaps(report["overlaps"], paint)]
     return "\n".join(lines)
 
 
@@ -184,9 +184,10 @@ def marked_text(segments: Iterable[Facts], paint: Paint, most: int | None = None
     return "".join(parts)
 
 
-def _mix(mix: Facts) -> Iterator[str]:
+def _mix(mix: Facts, sets: Facts) -> Iterator[str]:
     for name, part in mix.items():
-        yield _line("mix", f"{name}: {100 * part['samples']:.1f} % of the samples, {100 * part['tokens']:.1f} % of the tokens ({part['asked']})")
+        shares = f"{100 * part['samples']:.1f} % of the samples, {100 * part['tokens']:.1f} % of the tokens"
+        yield _line("mix", f"{name}: {shares} ({part['asked']}); an epoch draws {part['draws']:,} of its {counted(sets[name]['samples'], 'sample')}")
 
 
 def _overlaps(overlaps: Iterable[Facts], paint: Paint) -> Iterator[str]:

@@ -82,7 +82,7 @@ def test_the_report_as_text(tmp_path: Path) -> None:
         "row 12: 3,002 (dropped)",
         "refused     f.jsonl:2: row 2: <script>",
         " 3 dropped",
-        "train: 25.0 % of the samples, 50.0 % of the tokens (weight 0.25)",
+        "train: 25.0 % of the samples, 50.0 % of the tokens (weight 0.25); an epoch draws 10 of its 3 samples",
         "eval and train: 3 held-out rows are trained on, 0 more with their prompt alone: row 1 = row 1",
         "--- eval, row 4: 4 tokens, 2 supervised ---",
         "note: a note",
