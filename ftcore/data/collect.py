@@ -165,7 +165,7 @@ def _made_of(cache_dir: Path) -> dict[str, str]:
 
 def _forget(cache_dir: Path, gone: set[str], *, dry_run: bool) -> int:
     """Removes the counts of caches that are gone, and digests of files that are; how many."""
-    arrows = {memory_path(cache_dir / "data" / f"{key}.arrow", cache_dir) for key in gone}
+    arrows = {memory_path(cache_dir / "data" / f"{key}{suffix}", cache_dir) for key in gone for suffix in (".arrow", ".outcomes.jsonl")}
     lost: list[Path] = []
     for path in (cache_dir / "lengths").glob("*.json"):
         stored = read_lengths(path)

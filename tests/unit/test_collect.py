@@ -70,7 +70,7 @@ def test_what_is_old_goes_with_all_that_is_remembered_of_it(tiny: ModelSource, t
     assert (dry.entries, dry.freed_bytes, dry.notes_deleted) == (done.entries, done.freed_bytes, done.notes_deleted)
     first = done.entries[0]
     assert (first.made_of, first.format, first.rows, first.samples) == (str(tmp_path / "old.jsonl"), "prompt_completion", 1, 1)
-    assert done.freed_bytes == first.bytes > 1000 and done.notes_deleted == 2
+    assert done.freed_bytes == first.bytes > 1000 and done.notes_deleted == 3
     assert [each for each in files(tmp_path) if "digests" not in each] == only
     (tmp_path / "old.jsonl").unlink()
     assert collect(tmp_path / "cache", Choice(older_than_days=7)).notes_deleted == 1
