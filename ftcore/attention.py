@@ -13,6 +13,7 @@ from transformers import AttentionInterface
 
 from ftcore.spec.errors import TrainingError
 
+USE_PADDED = "use batch.layout: padded, which gives each sample a row of its own"
 NAME = "ft_segments"
 """What `attn_implementation` is set to in the model; not a mask interface, so transformers builds no mask."""
 
@@ -35,7 +36,7 @@ def segment_attention(
             raise TrainingError(
                 f"this model's attention uses {unsupported}, which samples packed in one row can't have with attn_implementation sdpa",
                 where="model.attn_implementation",
-                fix="use flash_attention_2 on a GPU, or another model",
+                fix="use batch.layout: padded, or flash_attention_2 on a GPU",
             )
     lengths = options.get("segment_lengths") or (query_1HTD.shape[2],)
     window = options.get("sliding_window")

@@ -45,22 +45,30 @@ def load_base(model: ModelSection, source: ModelSource, quantised: MethodSection
     """The pretrained model in `model.dtype`, without a cache and, for packed rows, with attention that keeps samples apart.
 
     With `quantised`, a qlora method, its linear layers but the head are held in that method's bits; the weights are
-    quantised one by one as they are read. Raises SpecError when the files lack a weight of the model, or hold one of another shape.
+    quantised one by one as they are read. Raises SpecError when the files lack a weight of the model, or hold one of another shape, and for packed rows
+    when the model takes no attention but its own.
     """
     implementation: str | None = model.attn_implementation
     if implementation == "sdpa":
         # Padded rows need nothing of ours: the model's own attention serves, also in a model that knows no other.
         implementation = attention.NAME if layout == "packed" else None
     dtype = DTYPES[str(model.dtype)]
-    base, info = AutoModelForCausalLM.from_pretrained(
-        source.path,
-        dtype=dtype,
-        attn_implementation=implementation,
-        trust_remote_code=source.trust_remote_code,
-        quantization_config=quantisation(quantised, dtype) if quantised else None,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # reported in `info` then, with the names, and refused below
-    )
+    try:
+        base, info = AutoModelForCausalLM.from_pretrained(
+            source.path,
+            dtype=dtype,
+            attn_implementation=implementation,
+            trust_remote_code=source.trust_remote_code,
+            quantization_config=quantisation(quantised, dtype) if quantised else None,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported in `info` then, with the names, and refused below
+        )
+    except KeyError as error:
+        if error.args != (attention.NAME,):
+            raise
+        # Families that look their attention up in a table of their own.
+        what = f"{source.name} takes no attention but its own, which can't keep samples of one row apart"
+        raise SpecError(what, where="batch.layout", fix=attention.USE_PADDED) from error
     require_all_weights(info, source)
     if quantised:
         keep_cpu_weights_in_place(base)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ftcore.attention import USE_PADDED
 from ftcore.batch.collate import collate
 from ftcore.data.cache import Sample
 from ftcore.engine import Engine
@@ -20,14 +21,21 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_exp
 
 def require_isolated_samples(engine: Engine, layout: str = "packed") -> None:
     """Raises TrainingError when the logits are not finite, SpecError when another first sample changes the second one's logits: a model whose attention or
-    convolution ignores sample boundaries would train on leaked context without any other sign.
+    convolution ignores sample boundaries would train on leaked context without any other sign. SpecError too for a model that can't do without the mask
+    that a packed row doesn't have.
 
     Costs two forward passes over a dozen tokens; leaves the engine in training mode.
     """
     engine.eval()
-    with torch.no_grad():
-        one = _second_logits(engine, layout, first_token=1)
-        other = _second_logits(engine, layout, first_token=2)
+    try:
+        with torch.no_grad():
+            one = _second_logits(engine, layout, first_token=1)
+            other = _second_logits(engine, layout, first_token=2)
+    except (AttributeError, KeyError, TypeError) as error:
+        if layout != "packed":
+            raise
+        what = f"{type(engine.module).__name__} can't compute samples packed in one row ({type(error).__name__}: {error})"
+        raise SpecError(what, where="batch.layout", fix=USE_PADDED) from error
     engine.train()
     if not (torch.isfinite(one).all() and torch.isfinite(other).all()):
         # NaN equals nothing, itself included: the comparison below would blame the attention.
@@ -41,7 +49,7 @@ def require_isolated_samples(engine: Engine, layout: str = "packed") -> None:
         raise SpecError(
             f"{type(engine.module).__name__} lets samples of one micro-step see each other (logits differ by {gap:.3g})",
             where="batch.layout",
-            fix="use batch.layout: padded, which gives each sample a row of its own" if layout == "packed" else "use another model: report this one",
+            fix=USE_PADDED if layout == "packed" else "use another model: report this one",
         )
 
 

@@ -95,6 +95,10 @@ def real_samples() -> list[Sample]:
     return samples
 
 
+UNPACKED = {"falcon": "takes no attention but its own", "mpt": "can't compute samples packed in one row"}
+"""Families that can't pack -> what they are told."""
+
+
 def muted(sample: Sample) -> Sample:
     return Sample(ids=sample.ids, spans=np.zeros((0, 2), dtype=np.int32), row=sample.row)
 
@@ -104,7 +108,11 @@ def prove(rank: int, world_size: int, folder: str, specs: dict[str, tuple[Spec, 
     found = {}
     for name, (spec, source) in specs.items():
         run_dir = make_run(Path(folder) / name, spec, world_size)
-        engine = build_engine(make_job(RunDir(run_dir.path), spec, source, samples_file), ranks)
+        try:
+            engine = build_engine(make_job(RunDir(run_dir.path), spec, source, samples_file), ranks)
+        except SpecError as error:
+            found[name] = Gaps(refused=str(error))
+            continue
         found[name] = measured(engine)
         engine.deepspeed.destroy()
     dist.stop()
@@ -117,6 +125,8 @@ def measured(engine: Engine) -> Gaps:
         require_isolated_samples(engine)
     except SpecError as error:
         gaps.refused = str(error)
+        if error.__cause__ is not None:
+            return gaps
     engine.eval()
     samples = real_samples()
     for start in range(0, len(samples), 3):
@@ -158,7 +168,7 @@ def save_model(kind: str, extra: dict[str, Any], folder: Path) -> ModelSource:
 @pytest.fixture(scope="module")
 def proved(pool: RankPool, small: tuple[ModelSource, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Gaps]:
     folder = tmp_path_factory.mktemp("packing")
-    sources = {kind: save_model(kind, extra, folder / "models" / kind) for kind, extra in (ISOLATING | {LEAKING: {}}).items()}
+    sources = {kind: save_model(kind, extra, folder / "models" / kind) for kind, extra in (ISOLATING | {key: {} for key in (LEAKING, *UNPACKED)}).items()}
     specs = {kind: (make_spec(0), source) for kind, source in sources.items()}
     return pool.run(prove, 1, str(folder / "runs"), specs, small[1], logs=folder / "logs")[0]
 
@@ -174,6 +184,11 @@ def test_a_sample_in_a_row_is_the_sample_alone(kind: str, proved: dict[str, Gaps
 def test_what_the_probe_refuses_would_have_leaked(proved: dict[str, Gaps]) -> None:
     gaps = proved[LEAKING]
     assert "lets samples of one micro-step see each other" in gaps.refused and gaps.other_logits > 0.01 and gaps.gradient > 0.01
+
+
+@pytest.mark.parametrize("kind", UNPACKED)
+def test_a_model_that_can_not_pack_is_told_to_pad(kind: str, proved: dict[str, Gaps]) -> None:
+    assert UNPACKED[kind] in proved[kind].refused and "batch.layout: padded" in proved[kind].refused
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
