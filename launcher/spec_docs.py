@@ -14,8 +14,8 @@ HEAD = """# The spec
 
 Written by `python -m launcher.spec_docs > docs/spec.md`; change ftcore/spec/spec.schema.json instead.
 
-YAML or JSON, one file. Required: `model.model_name_or_path` and `data.train.path`. Relative paths are relative to the folder
-that ftlaunch is called in. Numbers such as `1e-5` are numbers; only `true` and `false` are booleans; unknown keys, duplicate
+YAML or JSON, one file. Required: `model.model_name_or_path`, and rows to train on: `data.train.path`, or sets below `data.train_sets`. Relative paths
+are relative to the folder that ftlaunch is called in. Numbers such as `1e-5` are numbers; only `true` and `false` are booleans; unknown keys, duplicate
 keys, anchors and tags are refused. A value comes from, the later the stronger: the default, the spec file, and the command
 line (`--hosts`, `--zero`, `--launcher`, `--master-addr`, `--master-port`, `--interface`, `--max-restarts`, `--elastic`, `--set KEY=VALUE`).
 Sizes (`24 GiB`, `512 MB`), durations (`2h30m`), `${VAR}` for the environment's values, and what no spec may hold: spec-files.md.
