@@ -55,6 +55,7 @@ class Record:
             self.early_stop = event
         elif name == "data_end":
             self.data_end = event
+            self.dropped_rows.update(event.get("dropped_rows") or {})
         elif name == "preempt":
             self.preempted_by = int(event["signal"])
         elif name == "error":

@@ -32,6 +32,12 @@ class UpdateLog:
         self._dropped.update(fed.dropped_rows)
         self._truncated += fed.truncated
 
+    @property
+    def untold(self) -> dict[str, Any]:
+        """What was counted since the last line: `dropped_rows` by reason, `truncated`; each only where there is some."""
+        dropped = {"dropped_rows": dict(self._dropped)} if self._dropped else {}
+        return {**dropped, **({"truncated": self._truncated} if self._truncated else {})}
+
     def write(self, fed: FedUpdate, update: Update, result: UpdateResult | None, extra: dict[str, Any]) -> dict[str, Any]:
         """The update's line, equal on all ranks but for times; every rank calls it, for one collective.
 
@@ -54,10 +60,7 @@ class UpdateLog:
             "peak_memory_bytes": peak_memory_bytes(),
             **extra,
         }
-        if self._dropped:
-            record["dropped_rows"] = dict(self._dropped)
-        if self._truncated:
-            record["truncated"] = self._truncated
+        record |= self.untold
         self._dropped.clear()
         self._truncated = 0
         if update.adapters:

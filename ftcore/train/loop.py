@@ -138,7 +138,7 @@ class Trainer:
                 self._tell(outcome)
             self._insight.finish()
         if is_news and self.engine.ranks.is_first:
-            record_event(self.job.run_dir, "data_end", update=done, total_updates=self._total)
+            record_event(self.job.run_dir, "data_end", update=done, total_updates=self._total, **self._log.untold)
 
     def _is_news(self, done: int) -> bool:
         """Whether the run's end by its data is told for the first time; nobody knew of it when the last update was saved, so that its evaluation is due."""

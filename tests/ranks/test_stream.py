@@ -12,6 +12,7 @@ from ftcore.data.prepared import ModelSource
 from ftcore.spec.sections import Spec
 from tests.ranks.jobs import TrainedRank, read_lines, train_runs
 from tests.ranks.pool import RankPool
+from tests.ranks.specs import with_section
 from tests.ranks.stream_specs import LONG, ROWS, rows_of, stream_spec, write_stream
 from tests.ranks.test_resume import assert_equal_state, copy_at, ids
 
@@ -75,11 +76,15 @@ def test_the_same_updates_on_any_ranks_and_after_a_resume(pool: RankPool, small:
 def test_a_stream_that_does_not_repeat_ends_the_run(pool: RankPool, small: Small, tmp_path: Path) -> None:
     """E10: on all ranks alike, with its last update short and a checkpoint; a resume finds nothing more to do."""
     spec = stream_spec(write_stream(tmp_path / "data"), updates=40, repeat=False)
-    whole = train(pool, small, tmp_path, {"run": spec}, 3)["run"]
+    runs = train(pool, small, tmp_path, {"run": spec, "fewer lines": with_section(spec, "logging", logging_steps=20)}, 3)
+    whole = runs["run"]
     lines = lines_of(tmp_path / "run")
     updates = -(-sum(SHORT) // 6)
     assert [line["samples"] for line in lines] == [6] * (updates - 1) + [sum(SHORT) - 6 * (updates - 1)]
     assert lines[-1]["epoch"] == 1 and sum(line.get("dropped_rows", {}).get("overlong", 0) for line in lines) == sum(ROWS.values()) - sum(SHORT)
+    (end,) = (event for event in read_lines(tmp_path / "fewer lines" / "events.jsonl") if event["event"] == "data_end")
+    told = [*lines_of(tmp_path / "fewer lines"), end]
+    assert len(told) < 4 and sum(each.get("dropped_rows", {}).get("overlong", 0) for each in told) == sum(ROWS.values()) - sum(SHORT)
     assert sorted(sample for update in ids_by_update(whole) for sample in update) == sorted(set().union(*ids_by_update(whole)))
     cursor = json.loads((tmp_path / "run" / "checkpoints" / f"update_{updates:08d}" / "cursor.json").read_text())
     assert cursor["samples_seen"] == sum(SHORT) and len(cursor["stream"]["lanes"]) == 5

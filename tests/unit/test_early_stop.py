@@ -83,9 +83,10 @@ def test_the_summary_says_why() -> None:
     text = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
     assert "no gain of loss by more than 0.01 in the last evaluation, its lowest" in text
     record = Record()
-    record.add({"event": "data_end", "update": 5, "total_updates": 12})
+    record.add({"event": "data_end", "update": 5, "total_updates": 12, "dropped_rows": {"overlong": 3}})
     ended = render_summary(record, run_folder="runs/a", model_folder=None, checkpoint=None)
     assert "  data ended        after update 5 of 12, as data.repeat: false says\n" in ended and "stopped early" not in ended
+    assert "3 overlong" in ended, "rows that no line of metrics tells of"
     assert "stopped early" not in render_summary(Record(), run_folder="runs/a", model_folder=None, checkpoint=None)
 
 
