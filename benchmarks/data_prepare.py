@@ -22,7 +22,9 @@ def main(system: str, chats: str, model: str, folder: str, processes: int) -> No
     """Prepares, and prints seconds and counts."""
     # What both import goes first, so that nobody's time has it.
     import torch  # noqa: F401
-    import transformers  # noqa: F401
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(model)
 
     print(json.dumps({"ours": _ours, "trl": _trl}[system](chats, model, Path(folder), processes)))
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import EVENTS_FD
 
-BYTES_A_PROCESS = 4_000_000
-"""A process takes a second or two to import its tokenizer; with less than this to read for each, it would not pay."""
+BYTES_A_PROCESS = 16_000_000
+"""A process takes seconds to import its tokenizer, whose own threads use all cores in one process: with less to read for each, it would not pay."""
 MOST_PROCESSES = 16
 AHEAD = 2
 """Chunks that a process has at once: one that it works on and one that waits for it."""

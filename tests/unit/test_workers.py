@@ -127,7 +127,7 @@ def test_no_process_outlives_the_one_that_started_it(signum: signal.Signals) -> 
 
 
 def test_processes_only_where_they_pay() -> None:
-    assert [processes_for(size, 64) for size in (1, 7_999_999, 8_000_000, 10**12)] == [1, 1, 2, 16]
+    assert [processes_for(size, 64) for size in (1, 31_999_999, 32_000_000, 10**12)] == [1, 1, 2, 16]
     assert processes_for(10**12, 2) == 2
     assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
 
