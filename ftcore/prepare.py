@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ftcore.data.cache import SampleSet
 from ftcore.data.cache_errors import writing_cache
 from ftcore.data.lengths import note_lengths
 from ftcore.data.mix import SampleMix
+from ftcore.data.model_room import ModelRoom
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
 from ftcore.data.stream_source import StreamSource
 from ftcore.data.templates.named import template_text
@@ -21,7 +21,6 @@ from ftcore.spec.errors import DataError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.spec.schedule_lengths import schedule_problems
-from ftcore.spec.sections import DataSection
 from ftcore.stream.prepare import prepare_stream
 
 
@@ -80,9 +79,8 @@ def prepare_data(resolved: ResolvedSpec, model: ModelSource, mistakes_dir: Path 
                 stream = prepare_stream(data, model, cache_dir)
         except DataError as error:
             problems.extend(error.problems)
-    streamed = {train_key(data, name) for name in data.training} if data.streaming else set()
     for key, dataset in data.all_sets.items():
-        if key in streamed:
+        if data.streaming and key in data.keyed_training:
             continue
         try:
             with writing_cache(cache_dir):
@@ -94,8 +92,8 @@ def prepare_data(resolved: ResolvedSpec, model: ModelSource, mistakes_dir: Path 
     if problems:
         raise DataError(problems)
     return Prepared(
-        train={name: sets[train_key(data, name)] for name in data.training if not data.streaming},
-        eval={name: sets[eval_key(data, name)] for name in data.held_out},
+        train={name: sets[key] for name, key in data.training_keys.items() if not data.streaming},
+        eval={name: sets[key] for name, key in data.held_out_keys.items()},
         model=model,
         stream=stream,
         chat_template=template_text(data.chat_template) or "",
@@ -133,29 +131,10 @@ def _mix(prepared: Prepared) -> SampleMix:
     return SampleMix.open({name: each.arrow for name, each in prepared.train.items()})
 
 
-def train_key(data: DataSection, name: str) -> str:
-    """Where a spec names the set that `data.training` calls `name`."""
-    return "data.train" if data.training[name] is data.train else f"data.train_sets.{name}"
-
-
-def eval_key(data: DataSection, name: str) -> str:
-    """Where a spec names the set that `data.held_out` calls `name`."""
-    return "data.eval" if data.held_out[name] is data.eval else f"data.eval_sets.{name}"
-
-
 def check_fits(where: str, prepared: PreparedSet, model: ModelSource) -> None:
     """Raises DataError when the model has no position or no embedding for a sample's tokens."""
-    config = json.loads((Path(model.path) / "config.json").read_text(encoding="utf-8"))
     samples = SampleSet.open(prepared.arrow)
-    longest, positions = int(samples.lengths.max()), config.get("max_position_embeddings")
-    problems: list[Problem] = []
-    if isinstance(positions, int) and longest > positions:
-        what = f"a sample of {longest} tokens, and the model has {positions} positions"
-        problems.append(Problem(what=what, where=where, fix=f"set data.max_length to {positions} or less"))
-    highest, vocabulary = samples.highest_id(), config.get("vocab_size")
-    if isinstance(vocabulary, int) and highest >= vocabulary:
-        what = f"the tokenizer makes token id {highest}, and the model's vocab_size is {vocabulary}"
-        problems.append(Problem(what=what, where="model.model_name_or_path", fix="use the model's own tokenizer, or resize the model's embeddings and save it"))
+    problems = ModelRoom.of(model).misfits(where, longest=int(samples.lengths.max()), highest_id=samples.highest_id())
     if problems:
         raise DataError(problems)
 

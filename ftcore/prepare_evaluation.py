@@ -55,7 +55,7 @@ def _prepare_sets(request: EvaluationRequest, source: ModelSource) -> dict[str, 
     data, cache_dir = request.resolved.spec.data, Path(request.resolved.cache_dir)
 
     def prepare(name: str) -> PreparedSet:
-        key = set_key(request, name)
+        key = data.held_out_keys[name]
         prepared = prepare_set(key, data.held_out[name], data, source, cache_dir)
         check_fits(key, prepared, source)
         return prepared
@@ -72,7 +72,7 @@ def _write_questions(request: EvaluationRequest, source: ModelSource, sets: dict
     def write(name: str) -> None:
         samples = SampleSet.open(sets[name].arrow)
         rows = {int(row) for row in samples.rows[: spec.evaluation.max_rows]}
-        questions = read_questions(spec.data.held_out[name], rows, set_key(request, name), Path(request.resolved.cache_dir))
+        questions = read_questions(spec.data.held_out[name], rows, spec.data.held_out_keys[name], Path(request.resolved.cache_dir))
         write_prompts(paths.questions(name), make_prompts(tokenizer, questions, samples))
         stops.update(stop_ids(tokenizer, _generation_stops(source), chat=any(question.messages for question in questions)))
 
@@ -121,12 +121,6 @@ def _require_same_rows(against: str, sets: dict[str, PreparedSet]) -> None:
         raise DataError(f"{against} shares no held-out set with the spec: it has {', '.join(earlier.sets)}", where="--against", fix=fix)
     if other:
         raise DataError([Problem(what=f"its rows are not those of {against}", where=f"set {name}", fix=fix) for name in other])
-
-
-def set_key(request: EvaluationRequest, name: str) -> str:
-    """What the spec calls a held-out set."""
-    data = request.resolved.spec.data
-    return "data.eval" if data.held_out[name] is data.eval else f"data.eval_sets.{name}"
 
 
 if __name__ == "__main__":

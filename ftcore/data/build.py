@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ftcore.data.cache import Counts, SampleSet
@@ -126,7 +126,7 @@ def _make(making: Making) -> None:
         emit("note", text=f"{work.key}: the format is {decided.format} ({reason})")
     if decided.format not in ("text", "tokenized") and writes_date(work.model.path, work.data.chat_template):
         emit("note", text="the chat template writes today's date: the prepared samples keep the date of this preparation")
-    work = RowWork(key=work.key, dataset=decided, data=work.data, model=work.model)
+    work = replace(work, dataset=decided)
     size = sum(file.size for file in source.files)
     processes = work.data.num_proc or processes_for(size, usable_cores())
     # With torch in sight transformers imports it for its tokenizers too: seconds, and hundreds of megabytes, in each process.

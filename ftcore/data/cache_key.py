@@ -12,7 +12,7 @@ from ftcore.data.templates.named import template_digest
 from ftcore.data.tokenizer import tokenizer_digest
 from ftcore.spec.sections import DataSection, DataSet
 
-APART = ("cache_errors", "collect", "digests", "lengths", "lock", "mix", "prepared", "stream_source", "worker", "workers")
+APART = ("cache_errors", "collect", "digests", "lengths", "lock", "mix", "model_room", "prepared", "stream_source", "worker", "workers")
 """Modules of ftcore.data that have no say in what a row becomes."""
 BESIDE = ("data_formats", "names")
 """Modules of ftcore.spec that have one: how a format is told, and its fields."""

@@ -132,11 +132,11 @@ def _entry(key: str, files: list[Path], made_of: str) -> CacheEntry:
     if arrow is None:
         return CacheEntry(key=key, bytes=size, used=used, made_of=made_of, damaged="a preparation that did not end")
     try:
-        counts = SampleSet.open(arrow).counts
-        samples = len(SampleSet.open(arrow))
+        samples = SampleSet.open(arrow)
     except DataError as error:
         return CacheEntry(key=key, bytes=size, used=used, made_of=made_of, damaged=error.problems[0].what)
-    return CacheEntry(key=key, bytes=size, used=used, made_of=made_of, format=counts.format, rows=counts.rows, samples=samples, tokens=counts.tokens)
+    counts = samples.counts
+    return CacheEntry(key=key, bytes=size, used=used, made_of=made_of, format=counts.format, rows=counts.rows, samples=len(samples), tokens=counts.tokens)
 
 
 def _state(file: Path) -> tuple[int, float] | None:

@@ -87,7 +87,7 @@ class RowWork:
 
         def do(chunk: Chunk) -> Worked:
             rows = chunk.rows()
-            made = [_record(maker, row) for row in rows]
+            made = [maker.tried(row) for row in rows]
             tokens = iter(tokenise([each for each in made if not isinstance(each, DataError)]))
             found = [each if isinstance(each, DataError) else next(tokens) for each in made]
             desk = _Desk(self.data)
@@ -102,15 +102,6 @@ class RowWork:
 def _tokeniser(model: ModelSource, template: str, loss_on: str, _digests: tuple[str, str]) -> Tokenise:
     """One for all sets of a spec; `_digests` are of the files that it is made of."""
     return make_tokenise(model, template, loss_on)
-
-
-def _record(maker: RecordMaker, row: Row | BadRow) -> Record | DataError:
-    if isinstance(row, BadRow):
-        return DataError(row.problems)
-    try:
-        return maker.record(row)
-    except DataError as error:
-        return error
 
 
 class _Desk:

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.data.build import prepare_set
+from ftcore.data.formats.decide import decide_format
 from ftcore.data.formats.record_kinds import Record
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.lengths import note_lengths
 from ftcore.data.prepared import ModelSource, PreparedSet
+from ftcore.data.reading.find import find_files
 from ftcore.data.reading.rows import Row, Source
 from ftcore.data.reading.splits import Purpose
 from ftcore.prepare import check_fits
 from ftcore.report.facts import TemplateFacts
-from ftcore.report.first_rows import find_source, first_rows, format_of
+from ftcore.report.first_rows import first_rows
 from ftcore.report.scan import scan
 from ftcore.report.template_facts import template_facts
 from ftcore.spec.errors import DataError, Problem
@@ -57,10 +59,10 @@ class Examiner:
         """The set that the spec calls `key`. Raises SpecError when the tokenizer can't be used; what is wrong with the data is told in the result."""
         purpose: Purpose = "train" if key in self._data.keyed_training else "eval"
         try:
-            source = find_source(key, dataset, purpose, self._cache_dir)
+            source = find_files(dataset, key, purpose=purpose, cache_dir=self._cache_dir)
             first = first_rows(source)
             # Of rows that can't be read none tells a format, and none needs one.
-            decided, reason = format_of(key, dataset, first) if first else (replace(dataset, format=UNREAD), "")
+            decided, reason = decide_format(dataset, first, key) if first else (replace(dataset, format=UNREAD), "")
         except DataError as error:
             return Examined(prepared=NOTHING, refusals=error.problems)
         prepared, refusals = self._prepare(key, dataset, decided, source, streamed=self._data.streaming and purpose == "train")
@@ -112,10 +114,4 @@ def stream_refusals(key: str, seen: PreparedSet, data: DataSection) -> Iterator[
 def records_of(rows: Sequence[Row], decided: DataSet, key: str) -> list[Record]:
     """The records of those rows that can be used."""
     maker = RecordMaker(decided, decided.format, key)
-    found = []
-    for row in rows:
-        try:
-            found.append(maker.record(row))
-        except DataError:
-            continue
-    return found
+    return [made for row in rows if not isinstance(made := maker.tried(row), DataError)]

@@ -1,24 +1,14 @@
-"""A set's files and its rows by number, as the preparation numbers them."""
+"""A set's rows by number, as the preparation numbers them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from ftcore.data.formats.decide import decide_format
-from ftcore.data.reading.find import find_files
 from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import BadRow, Row, Source
-from ftcore.data.reading.splits import Purpose
 from ftcore.spec.data_formats import LOOKED_AT
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
-from ftcore.spec.sections import DataSet
-
-
-def find_source(key: str, dataset: DataSet, purpose: Purpose, cache_dir: Path) -> Source:
-    """The files of the set that the spec calls `key`; `purpose`: train or eval. Raises DataError when there are none."""
-    return find_files(dataset, key, purpose=purpose, cache_dir=cache_dir)
 
 
 def first_rows(source: Source) -> list[Row]:
@@ -30,11 +20,6 @@ def first_rows(source: Source) -> list[Row]:
         if len(found) >= LOOKED_AT:
             break
     return found
-
-
-def format_of(key: str, dataset: DataSet, first: list[Row]) -> tuple[DataSet, str]:
-    """The set with its format decided, and how it was found. Raises DataError when no format fits."""
-    return decide_format(dataset, first, key)
 
 
 def rows_of(source: Source) -> Iterator[Row | BadRow]:

@@ -27,9 +27,8 @@ def main(folder: RunDir) -> None:
     # The weights of a hub model are fetched by the launch.
     prepared = prepare_data(resolved, resolve_tokenizer_source(resolved.spec.model, Path(resolved.cache_dir)))
     data, names = resolved.spec.data, set_names(resolved.spec.data)
-    of_key = {key: prepared.train[name] for name, key in zip(data.training, data.keyed_training, strict=True) if name in prepared.train}
-    held_out = [key for key in data.all_sets if key not in data.keyed_training]
-    of_key |= {key: prepared.eval[name] for name, key in zip(data.held_out, held_out, strict=True)}
+    of_key = {data.training_keys[name]: each for name, each in prepared.train.items()}
+    of_key |= {data.held_out_keys[name]: each for name, each in prepared.eval.items()}
     sets = {names[key]: {"key": key, "bytes": Path(each.arrow).stat().st_size, "tokens_read": each.tokens_read, **asdict(each)} for key, each in of_key.items()}
     answer = {
         "version": PREPARED_ANSWER_VERSION,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -78,7 +77,7 @@ def scan(dataset: DataSet, key: str, data: DataSection, source: Source, model: M
         found = _Scan(lines)
         for chunk in read_chunks(source):
             rows = chunk.rows()
-            read = list(_records(rows if most is None else rows[: most - found.rows], maker))
+            read: list[Read] = [(row, maker.tried(row)) for row in (rows if most is None else rows[: most - found.rows])]
             tokens = iter(tokenise([record for _, record in read if not isinstance(record, DataError)]))
             for row, record in read:
                 result = record if isinstance(record, DataError) else next(tokens)
@@ -91,17 +90,6 @@ def scan(dataset: DataSet, key: str, data: DataSection, source: Source, model: M
     if found.samples:
         _write(arrow, found, prepared)
     return prepared
-
-
-def _records(rows: Sequence[Row | BadRow], maker: RecordMaker) -> Iterator[Read]:
-    for row in rows:
-        if isinstance(row, BadRow):
-            yield row, DataError(row.problems)
-            continue
-        try:
-            yield row, maker.record(row)
-        except DataError as error:
-            yield row, error
 
 
 def _prepared(found: _Scan, dataset: DataSet, source: Source, outcomes: Path, arrow: Path) -> PreparedSet:

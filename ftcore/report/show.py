@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ftcore import stop_request
+from ftcore.data.formats.decide import decide_format
 from ftcore.data.formats.record_kinds import PlainText
 from ftcore.data.formats.record_maker import RecordMaker
 from ftcore.data.overlong import Fitted, fit
+from ftcore.data.reading.find import find_files
 from ftcore.data.reading.rows import BadRow, Row, Source
 from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.data.tokens import Tokens
 from ftcore.report.facts import TemplateFacts
-from ftcore.report.first_rows import find_source, first_rows, format_of, row_of
+from ftcore.report.first_rows import first_rows, row_of
 from ftcore.report.rendered import Segment, segments_of, token_text
 from ftcore.report.sets import set_names
 from ftcore.report.template_facts import template_facts
@@ -90,14 +92,14 @@ def show_row(resolved: ResolvedSpec, request: DataRequest) -> ShownRow:
     data, cache_dir = resolved.spec.data, Path(resolved.cache_dir)
     key = find_set(data, request.set_name)
     dataset = data.all_sets[key]
-    source = find_source(key, dataset, "train" if key in data.keyed_training else "eval", cache_dir)
+    source = find_files(dataset, key, purpose="train" if key in data.keyed_training else "eval", cache_dir=cache_dir)
     row = row_of(source, request.row, set_names(data)[key])
     about: dict[str, Any] = {"set": set_names(data)[key], "key": key, "row": row.number, "file": row.file, "line": row.line}
     about |= {"format": "", "format_reason": ""}
     if isinstance(row, BadRow):
         return replace(_bad(row, DataError(row.problems), about, template=None), raw=raw_line(source, row))
     try:
-        decided, reason = format_of(key, dataset, first_rows(source))
+        decided, reason = decide_format(dataset, first_rows(source), key)
         about |= {"format": decided.format, "format_reason": reason}
         record = RecordMaker(decided, decided.format, key).record(row)
     except DataError as error:

@@ -84,12 +84,21 @@ class DataSection:
         return ({"eval": self.eval} if self.eval is not None else {}) | self.eval_sets
 
     @property
+    def training_keys(self) -> dict[str, str]:
+        """Name of a set to train on -> the key that names it in a spec: data.train, data.train_sets.NAME."""
+        return {name: "data.train" if each is self.train else f"data.train_sets.{name}" for name, each in self.training.items()}
+
+    @property
+    def held_out_keys(self) -> dict[str, str]:
+        """Name of a held-out set -> its key: data.eval, data.eval_sets.NAME."""
+        return {name: "data.eval" if each is self.eval else f"data.eval_sets.{name}" for name, each in self.held_out.items()}
+
+    @property
     def keyed_training(self) -> dict[str, TrainingSet]:
-        """The sets to train on by the key that names them in a spec: data.train, data.train_sets.NAME."""
-        return {("data.train" if each is self.train else f"data.train_sets.{name}"): each for name, each in self.training.items()}
+        """The sets to train on by key."""
+        return {self.training_keys[name]: each for name, each in self.training.items()}
 
     @property
     def all_sets(self) -> dict[str, DataSet]:
-        """Every set by its key: those of keyed_training, then data.eval, data.eval_sets.NAME."""
-        held_out = {("data.eval" if each is self.eval else f"data.eval_sets.{name}"): each for name, each in self.held_out.items()}
-        return {**self.keyed_training, **held_out}
+        """Every set by its key: those to train on, then the held-out ones."""
+        return {**self.keyed_training, **{self.held_out_keys[name]: each for name, each in self.held_out.items()}}

@@ -40,8 +40,8 @@ def prepare_stream(data: DataSection, model: ModelSource, cache_dir: Path) -> St
     sets: list[StreamSet] = []
     files: list[StreamFile] = []
     problems: list[Problem] = []
-    for key, dataset in data.keyed_training.items():
-        name = next(name for name, each in data.training.items() if each is dataset)
+    for name, dataset in data.training.items():
+        key = data.training_keys[name]
         emit("progress", stage="prepare", done=0, total=0, text=f"{key}: looking at {dataset.path}")
         try:
             source, digest = _find(key, dataset, cache_dir)

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
 from ftcore.data.cache import Sample
-from ftcore.data.formats.record_kinds import PlainText, Record
+from ftcore.data.formats.record_kinds import PlainText
 from ftcore.data.formats.record_maker import RecordMaker
+from ftcore.data.model_room import ModelRoom
 from ftcore.data.overlong import OVERLONG, fit
 from ftcore.data.prepared import ModelSource
-from ftcore.data.reading.rows import BadRow
 from ftcore.data.stream_source import StreamSource
 from ftcore.data.templates.tokenise import Tokenise, make_tokenise
 from ftcore.data.tokens import Tokens
-from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSection
 from ftcore.stream.course import Made
 from ftcore.stream.offers import StreamSample
 from ftcore.stream.rows import AnyRow, line_of
 from ftcore.stream.state import Place
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What the model has room for; None: its config.json doesn't say."""
-
-    positions: int | None
-    vocabulary: int | None
 
 
 class SampleMaker:
@@ -42,14 +32,14 @@ class SampleMaker:
         self._source, self._data, self._model = source, data, model
         self._makers = [RecordMaker(each.dataset, each.dataset.format, each.key) for each in source.sets]
         self._tokenise: Tokenise | None = None
-        self._limits = _limits(model)
+        self._room = ModelRoom.of(model)
         self._file_bits = max(1, (len(source.files) - 1).bit_length())
 
     def __call__(self, rows: Sequence[tuple[Place, AnyRow]]) -> list[Made]:
         """What becomes of each row, in order. Raises SpecError or DataError when tokenizer or template can't be used."""
         if self._tokenise is None:
             self._tokenise = make_tokenise(self._model, self._data.chat_template, self._data.loss_on)
-        records = [self._record(place, row) for place, row in rows]
+        records = [self._makers[self._source.set_of(place.file)].tried(row) for place, row in rows]
         tokens = iter(self._tokenise([record for record in records if not isinstance(record, DataError)]))
         made: list[Made] = []
         for (place, row), record in zip(rows, records, strict=True):
@@ -59,14 +49,6 @@ class SampleMaker:
             else:
                 made.append(self._fitted(place, row, result, is_text=isinstance(record, PlainText)))
         return made
-
-    def _record(self, place: Place, row: AnyRow) -> Record | DataError:
-        if isinstance(row, BadRow):
-            return DataError(row.problems)
-        try:
-            return self._makers[self._source.set_of(place.file)].record(row)
-        except DataError as error:
-            return error
 
     def _bad(self, place: Place, row: AnyRow, error: DataError) -> Made:
         if self._data.on_bad_row == "drop":
@@ -96,15 +78,8 @@ class SampleMaker:
     def _misfit(self, samples: Sequence[Tokens]) -> DataError | None:
         """Why the model can't take these samples."""
         longest, highest = max(len(sample.ids) for sample in samples), max(int(sample.ids.max()) for sample in samples)
-        positions, vocabulary = self._limits.positions, self._limits.vocabulary
-        problems: list[Problem] = []
-        if positions is not None and longest > positions:
-            problems.append(
-                Problem(what=f"a sample of {longest} tokens, and the model has {positions} positions", fix=f"set data.max_length to {positions} or less")
-            )
-        if vocabulary is not None and highest >= vocabulary:
-            what = f"the tokenizer makes token id {highest}, and the model's vocab_size is {vocabulary}"
-            problems.append(Problem(what=what, fix="use the model's own tokenizer, or resize the model's embeddings and save it"))
+        # Each problem gets the place of its row.
+        problems = self._room.misfits("", longest=longest, highest_id=highest)
         return DataError(problems) if problems else None
 
     def _sample(self, place: Place, row: AnyRow, tokens: Tokens, *, truncated: bool) -> StreamSample:
@@ -119,9 +94,3 @@ class SampleMaker:
             set=self._source.set_of(place.file),
             truncated=truncated,
         )
-
-
-def _limits(model: ModelSource) -> _Limits:
-    config = json.loads((Path(model.path) / "config.json").read_text(encoding="utf-8"))
-    positions, vocabulary = config.get("max_position_embeddings"), config.get("vocab_size")
-    return _Limits(positions if isinstance(positions, int) else None, vocabulary if isinstance(vocabulary, int) else None)

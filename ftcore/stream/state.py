@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
@@ -46,16 +46,7 @@ class LaneState:
 
     def copy(self) -> LaneState:
         """A value that later draws don't change."""
-        return LaneState(
-            lane=self.lane,
-            epoch=self.epoch,
-            draws=self.draws,
-            shard=self.shard,
-            position=self.position,
-            buffer=list(self.buffer),
-            row=self.row,
-            taken=self.taken,
-        )
+        return replace(self, buffer=list(self.buffer))
 
     def to_value(self) -> dict[str, Any]:
         """JSON-able. Places read FILE:POSITION, the buffer's with spaces between."""

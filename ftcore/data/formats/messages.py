@@ -8,11 +8,11 @@ from typing import Any
 from ftcore.data.formats.record_kinds import Messages
 from ftcore.data.formats.roles import RoleMap
 from ftcore.data.formats.tools import calls_of_text, tool_calls
-from ftcore.data.formats.values import check_nested, checked_text, kind, unpacked
+from ftcore.data.formats.values import check_nested, checked_text, each_of, kind, unpacked
 from ftcore.data.formats.weights import KEYS as WEIGHT_KEYS
 from ftcore.data.formats.weights import taken_weights
 from ftcore.spec.data_formats import SPEAKERS, WORDS
-from ftcore.spec.errors import DataError, Problem
+from ftcore.spec.errors import DataError
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of a content's parts that are text."""
@@ -41,19 +41,9 @@ def read_messages(value: Any, name: str, roles: RoleMap, keys: Keys, *, answers:
     turns = unpacked(value, name)
     if not isinstance(turns, list) or not turns:
         raise DataError(f"{name} is {kind(turns)}", fix="a list with at least one message")
-    read: Messages = []
-    called: list[bool] = []
-    problems: list[Problem] = []
-    for index, turn in enumerate(turns):
-        try:
-            message, is_call = _message(turn, f"{name}[{index}]", roles, keys)
-            read.append(message)
-            called.append(is_call)
-        except DataError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DataError(problems)
-    bare, weights = taken_weights(read, name, answers=answers)
+    made = each_of(turns, name, lambda turn, place: _message(turn, place, roles, keys))
+    called = [is_call for _, is_call in made]
+    bare, weights = taken_weights([message for message, _ in made], name, answers=answers)
     return (bare, weights) if not any(called) else _joined(bare, weights, called, name)
 
 
@@ -94,16 +84,7 @@ def _content(value: Any, name: str) -> str:
     """A text, or the texts of a list of parts, one behind the other with nothing between."""
     if not isinstance(value, list):
         return checked_text(value, name)
-    texts: list[str] = []
-    problems: list[Problem] = []
-    for index, part in enumerate(value):
-        try:
-            texts.append(_part(part, f"{name}[{index}]"))
-        except DataError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DataError(problems)
-    return "".join(texts)
+    return "".join(each_of(value, name, _part))
 
 
 def _part(part: Any, name: str) -> str:

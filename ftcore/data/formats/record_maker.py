@@ -15,7 +15,7 @@ from ftcore.data.formats.tokenized import read_tokens
 from ftcore.data.formats.tools import tool_definitions
 from ftcore.data.formats.values import Mistakes, checked_text, kind, optional_text, unpacked
 from ftcore.data.problems import placed, stop_on
-from ftcore.data.reading.rows import Row
+from ftcore.data.reading.rows import BadRow, Row
 from ftcore.spec.data_formats import talk_form
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.sections import DataSet
@@ -47,6 +47,15 @@ class RecordMaker:
         self._form = form
         self._fields = RowFields(dataset, form, where)
         self._roles = RoleMap(dataset.roles, where)
+
+    def tried(self, row: Row | BadRow) -> Record | DataError:
+        """What a row becomes, or why it can't be used."""
+        if isinstance(row, BadRow):
+            return DataError(row.problems)
+        try:
+            return self.record(row)
+        except DataError as error:
+            return error
 
     def record(self, row: Row) -> Record:
         """What a row becomes. Raises DataError, without the row's place, with every mistake of the row."""

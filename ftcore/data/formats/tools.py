@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ftcore.data.formats.values import check_nested, kind, parsed, unpacked
-from ftcore.spec.errors import DataError, Problem
+from ftcore.data.formats.values import check_nested, each_of, kind, parsed, unpacked
+from ftcore.spec.errors import DataError
 
 Calls = list[dict[str, Any]]
 _TOOL_FIX = 'a tool is {"type": "function", "function": {"name": ..., "parameters": ...}}, or what stands under "function" alone'
@@ -26,7 +26,7 @@ def tool_definitions(value: Any, name: str) -> list[dict[str, Any]] | None:
     if not isinstance(tools, list):
         raise DataError(f"{name} is {kind(value)}", fix=f"a list of tools; {_TOOL_FIX}")
     check_nested(tools, name)
-    return _each(tools, name, _definition)
+    return each_of(tools, name, _definition)
 
 
 def _definition(tool: Any, name: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def tool_calls(value: Any, name: str) -> Calls:
     calls = [value] if isinstance(value, dict) else value
     if not isinstance(calls, list):
         raise DataError(f"{name} is {kind(value)}", fix=f"a list of calls; {_CALL_FIX}")
-    return _each(calls, name, _call)
+    return each_of(calls, name, _call)
 
 
 def calls_of_text(value: Any, name: str) -> Calls:
@@ -102,16 +102,3 @@ def _arguments(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{name} is {kind(value)}", fix="an object, or its JSON text")
     return value
-
-
-def _each(values: list[Any], name: str, make: Any) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for index, value in enumerate(values):
-        try:
-            made.append(make(value, f"{name}[{index}]"))
-        except DataError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DataError(problems)
-    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -34,6 +34,20 @@ class Mistakes:
         """Raises DataError with all that was collected."""
         if error is None and self._problems:
             raise DataError(self._problems)
+
+
+def each_of(values: Sequence[Any], name: str, make: Callable[[Any, str], T]) -> list[T]:
+    """`make` of each value and its place, `name[0]`, `name[1]`, ... Raises DataError with the mistakes of all of them."""
+    made: list[T] = []
+    problems: list[Problem] = []
+    for index, value in enumerate(values):
+        try:
+            made.append(make(value, f"{name}[{index}]"))
+        except DataError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise DataError(problems)
+    return made
 
 
 def kind(value: Any) -> str:
