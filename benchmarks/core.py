@@ -12,13 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import multiprocessing
 import os
-import socket
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.core_model import make_spec, open_job, save_model, write_random_samples, write_run
+from benchmarks.two_ranks import RANKS, RESULT, run_on_ranks
 from ftcore import dist
 from ftcore.batch.collate import MicroBatch, collate
 from ftcore.batch.cursor import Cursor
@@ -40,7 +37,6 @@ from ftcore.spec.sections import Spec
 from ftcore.train.loop import Job, Trainer
 from ftcore.train.loss import token_loss_sum
 
-RANKS = 2
 ACCUMULATED, SAMPLE_TOKENS = 8, 64
 LOSS_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-3
 """Relative, of losses and of the parameters' change: sums in another order, which each step of AdamW makes larger."""
@@ -81,42 +77,25 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=11, help="updates of each side; the first one warms up")
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     given = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ftlaunch-core-") as folder:
         parameters = save_model(Path(folder) / "model")
         write_random_samples(Path(folder) / "uneven.arrow", shortest=32, longest=96)
         write_random_samples(Path(folder) / "even.arrow", shortest=SAMPLE_TOKENS, longest=SAMPLE_TOKENS)
-        ranks = [context.Process(target=run_rank, args=(rank, port, Path(folder), given.updates)) for rank in range(RANKS)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-        if any(process.exitcode for process in ranks):
-            raise SystemExit(f"the ranks ended with {[process.exitcode for process in ranks]}; there is no result")
-        result = json.loads((Path(folder) / "result.json").read_text())
+        result = run_on_ranks(run_sides, Path(folder), given.updates)
     print_table(result, parameters)
     if given.out:
         given.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def run_rank(rank: int, port: int, folder: Path, updates: int) -> None:
+def run_sides(ranks: Ranks, folder: Path, updates: int) -> None:
     """All comparisons; rank 0 writes FOLDER/result.json."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    ranks = dist.start()
     result = {
         "overhead, stage 2": compare(loop_and_bare(folder, updates, ranks), updates, ranks),
         "coalesced, stage 2": compare(once_and_each(folder, 2, updates, ranks), updates, ranks),
         "coalesced, stage 3": compare(once_and_each(folder, 3, updates, ranks), updates, ranks),
     }
     if ranks.is_first:
-        (folder / "result.json").write_text(json.dumps(result))
+        (folder / RESULT).write_text(json.dumps(result))
     dist.barrier()
     dist.stop()
     os._exit(0)

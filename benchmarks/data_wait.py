@@ -11,14 +11,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
-import multiprocessing
 import os
-import socket
 import tempfile
 import time
 import timeit
-import warnings
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.core_model import make_spec, open_job, save_model, write_random_samples, write_run
+from benchmarks.two_ranks import RANKS, RESULT, run_on_ranks
 from ftcore import dist
 from ftcore.batch.collate import collate
 from ftcore.batch.cursor import Cursor
@@ -41,7 +38,7 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import BatchSection, TrainSection
 from ftcore.train.loop import Trainer
 
-RANKS, AHEAD = 2, (0, 1, 2)
+AHEAD = (0, 1, 2)
 LONG_SAMPLES, LONG_EPOCHS = 200_000, 30
 AIM = 0.01
 
@@ -61,34 +58,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.data_wait", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=20, help="updates of each side; the first two warm up")
     given = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ftlaunch-wait-") as name:
         folder = Path(name)
         save_model(folder / "model")
         write_random_samples(folder / "samples.arrow", shortest=32, longest=96)
-        ranks = [context.Process(target=run_rank, args=(rank, port, folder, given.updates)) for rank in range(RANKS)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-        if any(process.exitcode for process in ranks):
-            raise SystemExit(f"the ranks ended with {[process.exitcode for process in ranks]}; there is no result")
-        print_waits(json.loads((folder / "result.json").read_text()))
+        print_waits(run_on_ranks(run_sides, folder, given.updates))
         print_rows()
         print_seeks(folder)
 
 
-def run_rank(rank: int, port: int, folder: Path, updates: int) -> None:
+def run_sides(ranks: Ranks, folder: Path, updates: int) -> None:
     """Trains every side; rank 0 writes FOLDER/result.json."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    ranks = dist.start()
     trainers = {ahead: make_trainer(folder, ahead, updates, ranks) for ahead in AHEAD}
     for update in range(updates):
         for trainer in trainers.values():
@@ -97,7 +77,7 @@ def run_rank(rank: int, port: int, folder: Path, updates: int) -> None:
     waits = {}
     for ahead, trainer in trainers.items():
         trainer.close()
-        mine = [json.loads(line) for line in trainer.job.run_dir.rank_metrics(rank).read_text().splitlines()]
+        mine = [json.loads(line) for line in trainer.job.run_dir.rank_metrics(ranks.rank).read_text().splitlines()]
         waits[ahead] = dist.gather_objects([line["data_wait_seconds"] for line in mine], ranks)
     if ranks.is_first:
         lines = {ahead: [json.loads(line) for line in trainer.job.run_dir.metrics.read_text().splitlines()] for ahead, trainer in trainers.items()}
@@ -105,7 +85,7 @@ def run_rank(rank: int, port: int, folder: Path, updates: int) -> None:
         losses = {ahead: [line["loss"] for line in lines[ahead]] for ahead in AHEAD}
         if any(losses[ahead] != losses[0] for ahead in AHEAD):
             raise SystemExit("the sides did not train the same: no result")
-        (folder / "result.json").write_text(json.dumps(result))
+        (folder / RESULT).write_text(json.dumps(result))
     dist.barrier()
     dist.stop()
     os._exit(0)
