@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import settings
 
 
 def pytest_configure() -> None:
-    """Generated examples may take their time on a busy machine.
+    """Generated examples may take their time on a busy machine, and are the same in each run: what fails is what was changed.
+    With FTLAUNCH_EXPLORE=1 they are new ones.
 
     Signals are as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them.
     """
-    settings.register_profile("any speed", deadline=None)
-    settings.load_profile("any speed")
+    settings.register_profile("the same", deadline=None, derandomize=True)
+    settings.register_profile("explore", deadline=None)
+    settings.load_profile("explore" if os.environ.get("FTLAUNCH_EXPLORE") else "the same")
     for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, handler)

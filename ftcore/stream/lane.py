@@ -2,6 +2,7 @@
 
 Rows are drawn ahead of what is trained on. What a draw did to the buffer is kept with its row and is applied to the lane's
 position when the row's first sample is taken, so that the position is always that of the samples taken, whatever lies ready.
+Only rows without samples at the end of an epoch are left as soon as the end is seen: a position before or behind them goes on alike.
 """
 
 from __future__ import annotations

@@ -65,6 +65,13 @@ class Reader:
         return json.dumps([lane.state.to_value() for lane in self.lanes])
 
 
+def rest_of(lane: Lane[Row, tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The samples that a lane has left in its epoch, made of the rows that its position leaves; the lane itself stays as it is."""
+    again = Lane(state=lane.state.copy(), source=lane.source, shards_of=lane.shards_of, buffer_rows=lane.buffer_rows, seed=lane.seed)
+    rows = iter(again.draw, None)
+    return [sample for drawn in rows for sample in samples_of(drawn.row)]
+
+
 files = st.lists(st.integers(0, 23), min_size=1, max_size=9)
 
 
@@ -93,7 +100,12 @@ def test_what_lies_ready_is_not_in_the_position(rows: list[int], lanes: int, buf
     eager, lazy = (Reader(rows, lanes, buffer, size=3) for _ in range(2))
     for _ in range(4):
         assert eager.update(ahead) == lazy.update()
-        assert eager.text() == lazy.text()
+        for far, near in zip(eager.lanes, lazy.lanes, strict=True):
+            if far.is_drawn_out and not far.ready:
+                # One that has seen the end has left the rows behind its last sample, too.
+                assert rest_of(near) == []
+            else:
+                assert far.state.to_value() == near.state.to_value()
 
 
 def test_what_a_row_counts_is_counted_with_its_first_sample() -> None:
