@@ -1,1 +1,1 @@
-"""What a spec's data comes to, and what became of each row: as data, and as a page. Needs no torch."""
+"""The report of a run: one HTML file that explains what it did, what it waited for and what it cost."""

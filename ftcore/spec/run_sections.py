@@ -51,6 +51,16 @@ class LoggingSection:
     """Write the ids of each update's samples to metrics/rank_R.jsonl."""
     layer_grad_norm_steps: int = 0
     """Updates between lines with each layer's gradient norm; 0: never."""
+    phases: bool = True
+    """Measure where each rank's time goes, and which rank the others wait for."""
+    report_to: tuple[str, ...] = ()
+    """Where the numbers of metrics.jsonl go as well: tensorboard (RUN/tensorboard), wandb."""
+    run_name: str = ""
+    """The run's name in wandb; empty: the run folder's."""
+    wandb_project: str = ""
+    """Empty: WANDB_PROJECT, else ftlaunch."""
+    wandb_entity: str = ""
+    """Empty: WANDB_ENTITY, else that of the login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +89,12 @@ class HardwareSection:
     """Bytes of one host's memory; None: this machine's when the run is on it alone, else unknown."""
     price_per_hour: float | None = None
     """Price of one accelerator for an hour; None: not counted."""
+    spot_price_per_hour: float | None = None
+    """The same where the host may be taken away at any time; None: not offered."""
+    interruptions_per_day: float | None = None
+    """How often a spot host is taken away; None: not known."""
     currency: str = "USD"
-    """Unit of the price."""
+    """Unit of the prices."""
     intra_node_bandwidth: float | None = None
     """Between the accelerators of a host, GB/s (10^9 bytes) a rank; None: that of the accelerator's link."""
     inter_node_bandwidth: float | None = None

@@ -22,7 +22,7 @@ from launcher.run_folder import write_files
 
 
 def ask(verb: str, resolved: ResolvedSpec | None, request: DataRequest, *, command_line: str) -> dict[str, Any]:
-    """What `python -m ftcore.report.VERB` answers. Progress goes to stderr. Nothing is left behind, but for the log of a process that broke.
+    """What `python -m ftcore.data_report.VERB` answers. Progress goes to stderr. Nothing is left behind, but for the log of a process that broke.
 
     `command_line`: what goes on after a stop.
 
@@ -36,7 +36,7 @@ def ask(verb: str, resolved: ResolvedSpec | None, request: DataRequest, *, comma
         write_files({paths.request: stored_text(request), **({RunDir(folder).resolved: resolved.to_json()} if resolved is not None else {})})
         with stop_signals() as stop:
             steps = Steps(folder / "logs", launch_environment(), progress, stop, advice=lambda: command_line)
-            steps.run(f"ftlaunch data {verb}", f"{verb}.log", (sys.executable, "-m", f"ftcore.report.{verb}", str(folder)))
+            steps.run(f"ftlaunch data {verb}", f"{verb}.log", (sys.executable, "-m", f"ftcore.data_report.{verb}", str(folder)))
         progress.flush()
         answer: dict[str, Any] = json.loads(paths.answer.read_text(encoding="utf-8"))
     except RunFailedError:

@@ -15,7 +15,7 @@ HEADINGS = ("position", "id", "weight", "token")
 
 
 def render_row(shown: Mapping[str, Any], paint: Paint) -> str:
-    """The answer of `ftcore.report.show` as text."""
+    """The answer of `ftcore.data_report.show` as text."""
     place = short_path(Path(shown["file"])) + (f":{shown['line']}" if shown["line"] else "")
     lines = [paint.title(f"row {shown['row']} of {shown['set']} ({shown['key']}): {place}")]
     lines += [paint.plain(f"  format    {shown['format']}, {shown['format_reason']}")] if shown["format"] else []

@@ -9,10 +9,10 @@ import pytest
 
 from ftcore.data.formats.record_kinds import TextPair
 from ftcore.data.reading.rows import Row
-from ftcore.report.facts import Report, SetReport
-from ftcore.report.report import asked_share, make_report
-from ftcore.report.show import ShownRow, show_row
-from ftcore.report.template_facts import template_facts
+from ftcore.data_report.facts import Report, SetReport
+from ftcore.data_report.report import asked_share, make_report
+from ftcore.data_report.show import ShownRow, show_row
+from ftcore.data_report.template_facts import template_facts
 from ftcore.spec.data_report import DataRequest
 from ftcore.spec.errors import DataError, SpecError
 from ftcore.spec.sections import TrainingSet

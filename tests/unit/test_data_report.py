@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from ftcore.data.cache import Counts, SampleSet, write_samples
 from ftcore.data.prepared import PreparedSet
-from ftcore.report.copies import copies_within, keys_of, overlap_of
-from ftcore.report.facts import Report, SetReport, TemplateFacts
-from ftcore.report.outcomes import add_up, read_outcomes
-from ftcore.report.page import plot_of, render_page
-from ftcore.report.rendered import segments_of, token_text
-from ftcore.report.set_facts import SetSource, set_report
-from ftcore.report.spread import histogram_of, round_width, spread_of
+from ftcore.data_report.copies import copies_within, keys_of, overlap_of
+from ftcore.data_report.facts import Report, SetReport, TemplateFacts
+from ftcore.data_report.outcomes import add_up, read_outcomes
+from ftcore.data_report.page import plot_of, render_page
+from ftcore.data_report.rendered import segments_of, token_text
+from ftcore.data_report.set_facts import SetSource, set_report
+from ftcore.data_report.spread import histogram_of, round_width, spread_of
 from ftcore.spec.errors import Problem
 from tests.unit.made_tokenizers import byte_level
 

@@ -19,7 +19,7 @@ DATA = (
     "ds_configs/zero0.json",
     "ds_configs/zero3_nvme.json",
     *(f"ftcore/data/templates/{name}.jinja" for name in CHAT_TEMPLATES),
-    "ftcore/report/data_report.html.jinja",
+    "ftcore/data_report/data_report.html.jinja",
     "ftcore/spec/spec.schema.json",
     "hostfiles/local",
     "launcher/default.yaml",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ftcore.report.copies import Copies, Overlap
-from ftcore.report.outcomes import Outcome
-from ftcore.report.rendered import Segment
-from ftcore.report.spread import Bin, Spread
+from ftcore.data_report.copies import Copies, Overlap
+from ftcore.data_report.outcomes import Outcome
+from ftcore.data_report.rendered import Segment
+from ftcore.data_report.spread import Bin, Spread
 from ftcore.spec.data_report import REPORT_VERSION
 from ftcore.spec.errors import Problem
 

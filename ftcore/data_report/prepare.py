@@ -1,4 +1,4 @@
-"""Builds the cache of a spec's data: `python -m ftcore.report.prepare FOLDER`, started by `ftlaunch data prepare`."""
+"""Builds the cache of a spec's data: `python -m ftcore.data_report.prepare FOLDER`, started by `ftlaunch data prepare`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ftcore import stop_request
+from ftcore.data_report.sets import set_names
 from ftcore.prepare import prepare_data
-from ftcore.report.sets import set_names
 from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataRequestDir
 from ftcore.spec.resolved import load_resolved

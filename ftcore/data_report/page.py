@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftcore.report.facts import Report, SetReport
-from ftcore.report.spread import Bin
+from ftcore.data_report.facts import Report, SetReport
+from ftcore.data_report.spread import Bin
 from ftcore.spec.errors import visible
 
 TEMPLATE = "data_report.html.jinja"

@@ -17,7 +17,7 @@ from ftcore.data.reading.reader import read_chunks
 from ftcore.data.reading.rows import BadRow, Row, Source
 from ftcore.data.templates.tokenise import make_tokenise
 from ftcore.data.tokens import Tokens
-from ftcore.report.outcomes import BAD, DROPPED
+from ftcore.data_report.outcomes import BAD, DROPPED
 from ftcore.spec.errors import DataError
 from ftcore.spec.events import emit
 from ftcore.spec.sections import DataSection, DataSet

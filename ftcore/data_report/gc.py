@@ -1,4 +1,4 @@
-"""Lists or clears away prepared samples: `python -m ftcore.report.gc FOLDER`, started by `ftlaunch data gc`."""
+"""Lists or clears away prepared samples: `python -m ftcore.data_report.gc FOLDER`, started by `ftlaunch data gc`."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from ftcore.data.prepared import ModelSource, PreparedSet
 from ftcore.data.reading.find import find_files
 from ftcore.data.reading.rows import Row, Source
 from ftcore.data.reading.splits import Purpose
+from ftcore.data_report.facts import TemplateFacts
+from ftcore.data_report.first_rows import first_rows
+from ftcore.data_report.scan import scan
+from ftcore.data_report.template_facts import template_facts
 from ftcore.prepare import check_fits
-from ftcore.report.facts import TemplateFacts
-from ftcore.report.first_rows import first_rows
-from ftcore.report.scan import scan
-from ftcore.report.template_facts import template_facts
 from ftcore.spec.errors import DataError, Problem
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.sections import DataSection, DataSet

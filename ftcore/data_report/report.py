@@ -1,4 +1,4 @@
-"""The report of all sets of a spec: `python -m ftcore.report.report FOLDER`, started by `ftlaunch data report`."""
+"""The report of all sets of a spec: `python -m ftcore.data_report.report FOLDER`, started by `ftlaunch data report`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ftcore.batch.mix import draws_an_epoch
 from ftcore.data.cache import SampleSet
 from ftcore.data.cache_errors import writing_cache
 from ftcore.data.tokenizer import load_tokenizer
-from ftcore.report.copies import Overlap, SetKeys, keys_of, overlap_of
-from ftcore.report.examine import STREAMED_ROWS, Examiner
-from ftcore.report.facts import MixShare, Report, SetReport
-from ftcore.report.page import render_page
-from ftcore.report.set_facts import SetSource, set_report
-from ftcore.report.sets import set_names
+from ftcore.data_report.copies import Overlap, SetKeys, keys_of, overlap_of
+from ftcore.data_report.examine import STREAMED_ROWS, Examiner
+from ftcore.data_report.facts import MixShare, Report, SetReport
+from ftcore.data_report.page import render_page
+from ftcore.data_report.set_facts import SetSource, set_report
+from ftcore.data_report.sets import set_names
 from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataReportDir, DataRequest, DataRequestDir, load_request
 from ftcore.spec.errors import DataError, Problem

@@ -10,11 +10,11 @@ import numpy as np
 
 from ftcore.data.cache import SampleSet
 from ftcore.data.prepared import PreparedSet
-from ftcore.report.copies import Copies, SetKeys, copies_within
-from ftcore.report.facts import LongRow, RenderedSample, SetReport, TemplateFacts, WeightFacts
-from ftcore.report.outcomes import Told, add_up, read_outcomes
-from ftcore.report.rendered import segments_of
-from ftcore.report.spread import Spread, histogram_of, spread_of
+from ftcore.data_report.copies import Copies, SetKeys, copies_within
+from ftcore.data_report.facts import LongRow, RenderedSample, SetReport, TemplateFacts, WeightFacts
+from ftcore.data_report.outcomes import Told, add_up, read_outcomes
+from ftcore.data_report.rendered import segments_of
+from ftcore.data_report.spread import Spread, histogram_of, spread_of
 from ftcore.spec.errors import Problem
 
 NO_COPIES = Copies(rows=0, groups=[], group_count=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftcore.data.formats.record_kinds import Conversation, PlainText, Record, TextPair
 from ftcore.data.templates.rendering import ChatTemplate
-from ftcore.report.facts import TemplateFacts
+from ftcore.data_report.facts import TemplateFacts
 from ftcore.spec.errors import DataError
 
 MARKED = "answers found by its {% generation %} markers"

@@ -1,4 +1,4 @@
-"""One row of a set, as text and token by token: `python -m ftcore.report.show FOLDER`, started by `ftlaunch data show`."""
+"""One row of a set, as text and token by token: `python -m ftcore.data_report.show FOLDER`, started by `ftlaunch data show`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ftcore.data.reading.rows import BadRow, Row, Source
 from ftcore.data.templates.tokenise import tokenise_with
 from ftcore.data.tokenizer import load_tokenizer
 from ftcore.data.tokens import Tokens
-from ftcore.report.facts import TemplateFacts
-from ftcore.report.first_rows import first_rows, row_of
-from ftcore.report.rendered import Segment, segments_of, token_text
-from ftcore.report.sets import set_names
-from ftcore.report.template_facts import template_facts
+from ftcore.data_report.facts import TemplateFacts
+from ftcore.data_report.first_rows import first_rows, row_of
+from ftcore.data_report.rendered import Segment, segments_of, token_text
+from ftcore.data_report.sets import set_names
+from ftcore.data_report.template_facts import template_facts
 from ftcore.source import resolve_tokenizer_source
 from ftcore.spec.data_report import DataRequest, DataRequestDir, load_request
 from ftcore.spec.errors import DataError, Problem, SpecError

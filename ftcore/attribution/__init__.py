@@ -1,0 +1,1 @@
+"""Where each rank's time goes, and which rank the others wait for."""
