@@ -1,0 +1,1 @@
+"""The scaling test: points of ranks and stages measured by short real runs, set against each other."""
