@@ -1,0 +1,140 @@
+"""What a run's folder holds, read as it is: half lines, files that are missing and runs of earlier versions included."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftcore.spec.errors import CheckpointError
+from ftcore.spec.run_dir import RunDir
+
+METRICS_SCHEMA = 1
+"""`schema` of each line of metrics.jsonl and metrics/rank_R.jsonl; lines without it (0) were written before there was one."""
+PHASES = ("data_wait", "forward", "backward", "communication", "idle", "optimizer", "checkpoint", "evaluation", "other")
+"""What a rank's time is divided into; disjoint, and together all of it."""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Everything that a run wrote down of itself."""
+
+    run_dir: RunDir
+    resolved: dict[str, Any]
+    """resolved.json, as it stands there."""
+    updates: list[Line]
+    """The lines of metrics.jsonl by update, each update once: as it was trained last."""
+    ranks: dict[int, list[Line]]
+    """Rank -> the lines of its own file, likewise."""
+    events: list[Line]
+    """events.jsonl, of all attempts, in the order in which they were written."""
+    plan: dict[str, Any] | None
+    memory: dict[str, Any] | None
+    environment: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What a line of metrics.jsonl tells of: the updates since the line before it. Sums over all ranks."""
+
+    updates: int
+    wall_s: float
+    """Since the line before, with evaluations and checkpoints between the updates."""
+    train_s: float
+    """Of the updates alone: what rates are made of."""
+    tokens: int
+    supervised_tokens: int
+    computed_tokens: int
+
+
+def read_run(folder: Path, *, with_ranks: bool = True) -> RunRecord:
+    """The record of the run in `folder`; without the ranks' own files unless they are asked for.
+
+    Raises CheckpointError when the folder holds no resolved.json that can be read.
+    """
+    run_dir = RunDir(folder.absolute())
+    resolved = _json_file(run_dir.resolved)
+    if resolved is None:
+        what = "is damaged" if run_dir.resolved.is_file() else "holds no run"
+        raise CheckpointError(f"{folder} {what}: no resolved.json that can be read", where=str(folder), fix="name a run folder that ftlaunch made")
+    updates = by_update(json_lines(run_dir.metrics))
+    paths = sorted(run_dir.rank_metrics(0).parent.glob("rank_*.jsonl")) if with_ranks else []
+    matched = [(re.fullmatch(r"rank_([0-9]+)\.jsonl", path.name), path) for path in paths]
+    ranks = {int(match[1]): _of_kept(by_update(json_lines(path)), updates, int(match[1])) for match, path in matched if match}
+    return RunRecord(
+        run_dir=run_dir,
+        resolved=resolved,
+        updates=updates,
+        ranks=dict(sorted(ranks.items())),
+        events=[event for event in json_lines(run_dir.events) if isinstance(event.get("event"), str)],
+        plan=_json_file(run_dir.plan_json),
+        memory=_json_file(run_dir.memory_json),
+        environment=_json_file(run_dir.environment),
+    )
+
+
+def json_lines(path: Path) -> Iterator[Line]:
+    """The JSON objects of a file of lines, in order; what is half written or no object is passed over, and a missing file has none."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                try:
+                    found = json.loads(text)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(found, dict):
+                    yield found
+    except OSError:
+        return
+
+
+def by_update(lines: Iterable[Line]) -> list[Line]:
+    """The lines that are of an update, each update once, in order: what was written last counts."""
+    found = {line["update"]: line for line in lines if type(line.get("update")) is int}
+    return [found[update] for update in sorted(found)]
+
+
+def covered(line: Mapping[str, Any]) -> Covered:
+    """What a line of metrics.jsonl covers; one without a schema tells of its own update alone."""
+    own = number(line, "seconds")
+    return Covered(
+        updates=int(number(line, "phase_updates", 1)),
+        wall_s=number(line, "phase_seconds", own),
+        train_s=number(line, "window_train_seconds", own),
+        **{name: int(number(line, f"window_{name}", number(line, name))) for name in ("tokens", "supervised_tokens", "computed_tokens")},
+    )
+
+
+def number(line: Mapping[str, Any], key: str, default: float = 0.0) -> float:
+    """A finite number of a line; `default` for anything else, `nan` and `inf` as text included."""
+    value = line.get(key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return float(value) if is_number and value is not None else default
+
+
+def _of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
+    """Without what a rank that is no longer there wrote of updates which others then trained again."""
+    kept = {line["update"]: line for line in updates}
+
+    def counts(line: Line) -> bool:
+        known = kept.get(line["update"])
+        if known is None:
+            return True
+        if "attempt" in line and "attempt" in known:
+            return bool(line["attempt"] == known["attempt"])
+        return rank < number(known, "world_size", float("inf"))
+
+    return [line for line in lines if counts(line)]
+
+
+def _json_file(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
