@@ -1,0 +1,72 @@
+"""Numbers as a page shows them."""
+
+from __future__ import annotations
+
+import math
+
+_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+NONE = "–"
+
+
+def short_number(value: float | None) -> str:
+    """At most four characters of digits: 0.0012, 1.25, 340, 12.5k; a dash for None."""
+    if value is None:
+        return NONE
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    for step, name in _STEPS:
+        if abs(value) >= step * 0.9995:
+            return f"{value / step:.3g}{name}" if abs(value) < 999.5 * step else f"{value / step:,.0f}{name}"
+    if abs(value) < 1e-3:
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.3g}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with commas."""
+    return NONE if value is None else f"{value:,.0f}" if math.isfinite(value) else short_number(value)
+
+
+def fixed(value: float | None, digits: int = 4) -> str:
+    """A number with so many digits after its point."""
+    return NONE if value is None else f"{value:,.{digits}f}" if math.isfinite(value) else short_number(value)
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage."""
+    return NONE if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def in_bytes(value: float | None) -> str:
+    """Bytes in the unit that leaves one to four digits before the point."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    for step, name in _BYTES:
+        if abs(value) >= step:
+            return f"{value / step:,.2f} {name}" if abs(value) < 100 * step else f"{value / step:,.0f} {name}"
+    return f"{value:,.0f} B"
+
+
+def duration(seconds: float | None) -> str:
+    """340 ms, 12.3 s, 4 min 05 s, 3 h 12 min, 2 d 5 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
+    if seconds < 60:
+        return f"{seconds * 1000:.3g} ms" if 0 < seconds < 0.9995 else f"{seconds:.3g} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 48 * 60 else f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def money(amount: float | None, currency: str) -> str:
+    """An amount with its currency, to the cent where it is more than one."""
+    if amount is None or not math.isfinite(amount):
+        return NONE
+    shown = f"{amount:,.2f}" if abs(amount) >= 0.1 or amount == 0 else f"{amount:.2g}" if abs(amount) >= 1e-4 else short_number(amount)
+    return f"{shown} {currency}".strip()
