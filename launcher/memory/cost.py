@@ -90,7 +90,7 @@ def forecast_of(resolved: ResolvedSpec, shape: ModelShape, trained: int, acceler
     network = network_of(resolved, accelerator)
     update = update_time(spec, work, traffic, accelerator, network)
     updates = updates_of(resolved, train)
-    evaluation = _evaluation_seconds(resolved, data.evaluated_tokens / max(1.0, portion.tokens), update, updates)
+    evaluation = evaluation_seconds(resolved, data.evaluated_tokens / max(1.0, portion.tokens), update, updates)
     total = updates * update.total_s + evaluation
     hours = total * resolved.world_size / 3600
     price = spec.hardware.price_per_hour
@@ -124,7 +124,7 @@ def updates_of(resolved: ResolvedSpec, lengths: DataLengths) -> int:
     return max(1, updates_in(train.num_train_epochs or 0, an_epoch))
 
 
-def _evaluation_seconds(resolved: ResolvedSpec, portions: float, update: UpdateTime, updates: int) -> float:
+def evaluation_seconds(resolved: ResolvedSpec, portions: float, update: UpdateTime, updates: int) -> float:
     """All evaluations of a run, each as much as the forward passes of `portions` updates."""
     rules = resolved.spec.evaluation
     times = 1 + int(rules.eval_on_start) + ((updates - 1) // rules.eval_steps if rules.eval_steps else 0)

@@ -1,0 +1,1 @@
+"""What a run would be on other numbers of ranks: simulated, nothing is started."""
