@@ -84,6 +84,24 @@ def gather_objects(value: Any, ranks: Ranks) -> list[Any]:
     return gathered
 
 
+def gather_rows(values: npt.NDArray[np.float64], ranks: Ranks) -> npt.NDArray[np.float64]:
+    """`values` of every rank, which are as many on each, as rows in rank order: float64 [W, n], by one collective."""
+    row = torch.from_numpy(np.ascontiguousarray(values)).to(ranks.device)
+    rows = torch.empty((ranks.world_size, len(values)), dtype=torch.float64, device=ranks.device)
+    torch_dist.all_gather(list(rows.unbind()), row)
+    gathered: npt.NDArray[np.float64] = rows.cpu().numpy()
+    return gathered
+
+
+_aside: set[Any] = set()
+"""Groups of threads beside the one that trains."""
+
+
+def is_aside(group: Any) -> bool:
+    """Whether a group belongs to a `HostGroup`: waiting in it is not the training's."""
+    return group is not None and group in _aside
+
+
 class HostGroup:
     """A process group of its own on the hosts' memory, for a thread beside the one that trains: neither waits for the other, nor for a device.
 
@@ -93,6 +111,7 @@ class HostGroup:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._group = torch_dist.new_group(backend="gloo")
+        _aside.add(self._group)
 
     def sum(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The sum of an array, which has the same shape on every rank, over all of them."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PHASES = ("data_wait", "forward", "backward", "communication", "idle", "optimizer", "checkpoint", "evaluation", "other")
-"""Disjoint; communication: in a collective that all ranks have reached; idle: in one that a later rank has not reached yet; all others without both."""
+from ftcore.spec.run_lines import PHASES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

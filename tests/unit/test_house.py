@@ -24,6 +24,7 @@ VAGUE_NAMES = {"utils.py", "common.py", "helpers.py", "misc.py"}
 OPEN_KEYWORDS = {
     "ftcore/spec/events.py:emit": "an event's fields differ by event",
     "ftcore/metrics/writer.py:record_event": "as emit",
+    "ftcore/collective_calls.py:told": "hands a collective what it was called with",
     "ftcore/model/full_precision.py:forward": "a module's forward takes whatever its model hands it",
     "ftcore/attention.py:segment_attention": "transformers hands an attention function whatever its model's layer has",
 }
@@ -32,7 +33,7 @@ UNFINISHED = ("TODO", "FIXME", "XXX", "NotImplementedError", "unittest.mock")
 
 DOORS = {
     "deepspeed": ("ftcore/engine.py", "ftcore/engine_inference.py", "ftcore/engine_leaves.py", "ftcore/engine_state.py"),
-    "torch.distributed": ("ftcore/dist.py",),
+    "torch.distributed": ("ftcore/collective_calls.py", "ftcore/dist.py"),
 }
 """Library -> the modules of the product that may import it."""
 
