@@ -1,0 +1,215 @@
+"""Where a run's evaluation loss will end, from the evaluations so far: with an interval, the chance of an early stop, and what more training still brings."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from ftcore.spec.evaluation_history import EvaluationHistory, StopRule, evaluation_history, rising_since
+from ftcore.spec.run_record import RunRecord
+from ftcore.spec.saturating_curve import LEAST_POINTS, Curve, draw_curves, quantile
+
+LEVEL = 0.9
+"""Share of such intervals that hold what they are of."""
+DEFAULT_GAIN = 0.001
+"""Of the newest loss: what an evaluation has to gain where nobody said."""
+DRAWS = 1000
+MOST_STEPS = 300_000
+"""Draws times evaluations to come: with more of these, fewer curves are drawn."""
+BAND_POINTS = 25
+"""Updates at which the curve is told for a plot."""
+
+FORECAST, TOO_FEW, RISING, ENDED = "forecast", "too_few", "rising", "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A number and the interval that holds it with LEVEL's chance."""
+
+    middle: float
+    """The median."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationForecast:
+    """What the evaluations so far say about the rest of a run. Losses are per supervised token."""
+
+    metric: str
+    """`loss` or `NAME/loss`, as checkpoint.metric_for_best_model has it."""
+    state: str
+    """`forecast`; or why there is none: `too_few` evaluations, a loss that is `rising`, a run that has `ended`."""
+    reason: str
+    """The same for people; empty with a forecast."""
+    points: tuple[tuple[int, float], ...]
+    """(update, loss) of every evaluation."""
+    fitted: int
+    """The last so many of them were fitted: those before training and in the warm-up are of another curve."""
+    needed: int
+    """Evaluations that are still missing for a forecast."""
+    total_updates: int
+    best_update: int
+    best_loss: float
+    newest_loss: float
+    final: Interval | None = None
+    """The evaluation loss measured after the last update."""
+    fall_to_come: Interval | None = None
+    """The newest point of the curve less its end: what the updates left would bring, without noise."""
+    noise: float | None = None
+    """Standard deviation of an evaluation about the curve."""
+    gain: float | None = None
+    """The gain of one evaluation that is asked about."""
+    gain_origin: str = ""
+    gain_update: Interval | None = None
+    """The evaluation after which the next one gains less than that; None: not before the end."""
+    stop_chance: float | None = None
+    """That early stopping ends the run before its last update; None: it is off, or there is no forecast."""
+    stop_update: float | None = None
+    """Where it does, the median of the update."""
+    patience: int = 0
+    without_gain: int = 0
+    """Evaluations in a row without a gain, as early stopping counts them."""
+    band: tuple[tuple[int, float, float, float], ...] = ()
+    """(update, middle, low, high) of the curve from its first fitted point to the last update."""
+    notes: tuple[str, ...] = field(default=())
+    """What was assumed."""
+
+
+def forecast(record: RunRecord, gain: float | None = None) -> EvaluationForecast | None:
+    """The forecast of a run; None where it has no evaluation yet, or never evaluates. `gain`: what an evaluation must bring, in loss."""
+    history = evaluation_history(record)
+    return None if history is None else forecast_history(history, gain)
+
+
+def forecast_history(history: EvaluationHistory, gain: float | None = None) -> EvaluationForecast:
+    """As `forecast`. The same history gives the same numbers: what is drawn is seeded."""
+    fitted = [(update, loss) for update, loss in history.points if update > history.warmup]
+    asked, origin = _gain(history, gain)
+    known: dict[str, Any] = {
+        "metric": history.metric,
+        "points": history.points,
+        "fitted": len(fitted),
+        "needed": max(0, LEAST_POINTS - len(fitted)),
+        "total_updates": history.total_updates,
+        "best_update": history.best[0],
+        "best_loss": history.best[1],
+        "newest_loss": history.points[-1][1],
+        "gain": asked,
+        "gain_origin": origin,
+        "patience": history.rule.patience,
+        "without_gain": history.rule.after(loss for _, loss in history.points).without_gain,
+    }
+    state, reason = _no_forecast(history, fitted)
+    if state != FORECAST:
+        return EvaluationForecast(state=state, reason=reason, notes=_notes(history), **known)
+    return EvaluationForecast(state=FORECAST, reason="", **known, **_foreseen(history, fitted, asked))
+
+
+def _no_forecast(history: EvaluationHistory, fitted: Sequence[tuple[int, float]]) -> tuple[str, str]:
+    if history.ended:
+        return ENDED, history.ended
+    since = rising_since(history.points)
+    if since is not None:
+        rise = history.points[-1][1] - history.best[1]
+        more = f"it has risen by {rise:.4g} since update {since}, which is the best one: the model overfits"
+        return RISING, f"{more}; a falling curve would say nothing of its end"
+    if len(fitted) < LEAST_POINTS:
+        part = "" if len(fitted) == len(history.points) else " after the warm-up"
+        more = f"{len(fitted)} evaluation{'s' if len(fitted) != 1 else ''}{part}, {LEAST_POINTS} are needed"
+        return TOO_FEW, f"{more}: {LEAST_POINTS - len(fitted)} more{_when(history, LEAST_POINTS - len(fitted))}"
+    return FORECAST, ""
+
+
+def _when(history: EvaluationHistory, more: int) -> str:
+    """After which update there are so many more evaluations; words for a spec that does not have them."""
+    to_come = history.to_come
+    if len(to_come) < more:
+        return f", and the run has only {len(to_come)}: evaluate more often (evaluation.eval_steps)"
+    return f", after update {to_come[more - 1]}"
+
+
+def _gain(history: EvaluationHistory, gain: float | None) -> tuple[float, str]:
+    if gain is not None:
+        return gain, "--gain"
+    if history.rule.threshold > 0:
+        return history.rule.threshold, "evaluation.early_stopping_threshold"
+    return DEFAULT_GAIN * abs(history.points[-1][1]), f"{DEFAULT_GAIN:.1%} of the newest loss"
+
+
+def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], gain: float) -> dict[str, Any]:
+    """The fields that the curves decide."""
+    to_come, last = history.to_come, fitted[-1][0]
+    count = max(200, min(DRAWS, MOST_STEPS // max(1, len(to_come))))
+    curves = draw_curves(fitted, history.total_updates, count=count)
+    generator = random.Random(1)
+    falls = [curve.at(last) - curve.end for curve in curves]
+    chance, when = _stops(history, curves)
+    return {
+        "final": _interval([max(0.0, curve.end + generator.gauss(0, curve.noise)) for curve in curves]),
+        "fall_to_come": _interval(falls),
+        "noise": median(curve.noise for curve in curves),
+        "gain_update": _falls_under(curves, [last, *to_come], gain),
+        "stop_chance": chance,
+        "stop_update": when,
+        "band": _band(curves, fitted[0][0], history.total_updates),
+        "notes": _notes(history),
+    }
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    return Interval(middle=median(values), low=quantile(values, (1 - LEVEL) / 2), high=quantile(values, (1 + LEVEL) / 2))
+
+
+def _band(curves: Sequence[Curve], first: int, last: int) -> tuple[tuple[int, float, float, float], ...]:
+    updates = sorted({round(first + (last - first) * step / (BAND_POINTS - 1)) for step in range(BAND_POINTS)})
+    spans = [(update, _interval([curve.at(update) for curve in curves])) for update in updates]
+    return tuple((update, span.middle, span.low, span.high) for update, span in spans)
+
+
+def _falls_under(curves: Sequence[Curve], updates: Sequence[int], gain: float) -> Interval | None:
+    """The first evaluation after which the next one gains less, over the curves; None where half of them never do."""
+    found = []
+    for curve in curves:
+        losses = [curve.at(update) for update in updates]
+        pairs = zip(updates, losses, losses[1:], strict=False)
+        found.append(next((float(update) for update, now, then in pairs if now - then < gain), math.inf))
+    middle = median(found)
+    if not math.isfinite(middle):
+        return None
+    ends = [min(each, float(updates[-1])) for each in found]
+    return Interval(middle=middle, low=quantile(ends, (1 - LEVEL) / 2), high=quantile(ends, (1 + LEVEL) / 2))
+
+
+def _stops(history: EvaluationHistory, curves: Sequence[Curve]) -> tuple[float | None, float | None]:
+    """The chance that early stopping ends the run before its last update, and where; by playing each curve to its end, with its noise."""
+    if history.rule.patience == 0:
+        return None, None
+    now = history.rule.after(loss for _, loss in history.points)
+    generator = random.Random(2)
+    found = [_stop_of(now, curve, history.to_come, generator) for curve in curves]
+    stops = [update for update in found if update is not None]
+    return fmean(update is not None for update in found), float(median(stops)) if stops else None
+
+
+def _stop_of(rule: StopRule, curve: Curve, updates: Sequence[int], generator: random.Random) -> int | None:
+    for update in updates[:-1]:
+        rule = rule.after([curve.at(update) + generator.gauss(0, curve.noise)])
+        if rule.is_over:
+            return update
+    return None
+
+
+def _notes(history: EvaluationHistory) -> tuple[str, ...]:
+    notes = []
+    if history.schedule == "warmup_stable_decay":
+        notes.append("the loss mostly falls once more where the learning rate decays at the end, which evaluations before it can't tell")
+    elif not history.schedule.startswith("constant"):
+        notes.append("the learning rate falls towards the end: the loss may fall further there than its past course says")
+    if history.dropped:
+        notes.append(f"{history.dropped} evaluations without a finite loss are left out")
+    return tuple(notes)

@@ -1,0 +1,156 @@
+"""The evaluations of a run: losses by update, how early stopping counts them, and whether they have begun to rise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ftcore.spec.run_record import RunRecord, number
+from ftcore.spec.schedule_lengths import warmup_updates
+from ftcore.spec.sections import ScheduleSection
+
+RISES_IN_A_ROW = 3
+"""Evaluations in a row, each above the one before and all above the best, that need no estimate of the noise. By chance alone, 1 of 24 orders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """Early stopping, as ftcore.train.early_stop counts: a gain is a loss below the lowest so far by more than the threshold."""
+
+    patience: int = 0
+    """0: never."""
+    threshold: float = 0.0
+    lowest: float = math.inf
+    without_gain: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends here."""
+        return 0 < self.patience <= self.without_gain
+
+    def after(self, losses: Iterable[float]) -> StopRule:
+        """The rule once these evaluations have been made."""
+        lowest, count = self.lowest, self.without_gain
+        for loss in losses:
+            count = 0 if lowest - loss > self.threshold else count + 1
+            lowest = min(lowest, loss)
+        return dataclasses.replace(self, lowest=lowest, without_gain=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationHistory:
+    """What is known of a run's evaluations."""
+
+    metric: str
+    points: tuple[tuple[int, float], ...]
+    """(update, loss), at least one, ascending; finite losses only."""
+    total_updates: int
+    eval_steps: int
+    """0: at the end only."""
+    warmup: int
+    """Updates of the learning rate's warm-up."""
+    schedule: str
+    """schedule.lr_scheduler_type."""
+    rule: StopRule
+    """Before the first evaluation."""
+    ended: str = ""
+    """Why no more evaluations come; empty: they do."""
+    dropped: int = 0
+    """Evaluations without a finite loss."""
+
+    @property
+    def best(self) -> tuple[int, float]:
+        """The lowest point, the earliest of equal ones."""
+        return min(self.points, key=lambda point: (point[1], point[0]))
+
+    @property
+    def to_come(self) -> tuple[int, ...]:
+        """Updates that are still evaluated after; the last one is the run's end."""
+        newest = self.points[-1][0]
+        if newest >= self.total_updates:
+            return ()
+        due = range((newest // self.eval_steps + 1) * self.eval_steps, self.total_updates, self.eval_steps) if self.eval_steps else ()
+        return (*due, self.total_updates)
+
+
+def evaluation_history(record: RunRecord) -> EvaluationHistory | None:
+    """The evaluations of the run's metric; None before there is one with a finite loss."""
+    spec = record.resolved.get("spec") or {}
+    evaluation, schedule = _section(spec, "evaluation"), _section(spec, "schedule")
+    metric = str(_section(spec, "checkpoint").get("metric_for_best_model") or "loss")
+    points, dropped = _points(record.events, metric)
+    last = record.updates[-1] if record.updates else {}
+    total = int(number(last, "total_updates", number(_section(spec, "train"), "max_steps")))
+    if not points or total <= 0:
+        return None
+    steps = schedule.get("warmup_steps")
+    lengths = ScheduleSection(warmup_steps=int(steps) if isinstance(steps, int) else None, warmup_ratio=number(schedule, "warmup_ratio"))
+    return EvaluationHistory(
+        metric=metric,
+        points=points,
+        total_updates=max(total, points[-1][0]),
+        eval_steps=int(number(evaluation, "eval_steps")),
+        warmup=max(0, warmup_updates(lengths, total)),
+        schedule=str(schedule.get("lr_scheduler_type") or ""),
+        rule=StopRule(patience=int(number(evaluation, "early_stopping_patience")), threshold=number(evaluation, "early_stopping_threshold")),
+        ended=_ended(record.events, int(number(last, "update")), total),
+        dropped=dropped,
+    )
+
+
+def rising_since(points: Sequence[tuple[int, float]]) -> int | None:
+    """The best update when the losses since then rise beyond their noise, or for three evaluations in a row; None where they don't.
+
+    The noise is what second differences leave of a smooth curve: their mean square is 6 variances. Of n points of pure noise the lowest lies some sqrt(2 ln n)
+    standard deviations below its neighbours, which is no rise; two more are asked for, of each of the last two points.
+    """
+    losses = [loss for _, loss in points]
+    if len(losses) < 3:
+        return None
+    best = losses.index(min(losses))
+    since = losses[best:]
+    if len(since) > RISES_IN_A_ROW and all(now < then for now, then in zip(since[-1 - RISES_IN_A_ROW :], since[-RISES_IN_A_ROW:], strict=False)):
+        return points[best][0]
+    if len(since) < 3 or len(losses) < 4:
+        return None
+    seconds = [losses[at] - 2 * losses[at + 1] + losses[at + 2] for at in range(len(losses) - 2)]
+    noise = math.sqrt(fmean(each * each for each in seconds) / 6)
+    bar = since[0] + (2 + math.sqrt(2 * math.log(len(losses)))) * noise
+    return points[best][0] if min(since[-2:]) > bar else None
+
+
+def _section(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = spec.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _points(events: Iterable[Mapping[str, Any]], metric: str) -> tuple[tuple[tuple[int, float], ...], int]:
+    """(update, the metric) of each evaluation, made again or not, and how many have no finite one. A set's loss is the mean over its adapters."""
+    by_update: dict[int, dict[str, float | None]] = {}
+    wanted = metric.removesuffix("/loss") if metric != "loss" else ""
+    for event in events:
+        update, name = event.get("update"), event.get("set")
+        if event.get("event") != "evaluation" or type(update) is not int or not isinstance(name, str):
+            continue
+        wanted = wanted or name.partition("/")[0]
+        if name.partition("/")[0] == wanted or name == wanted:
+            loss = number(event, "loss", math.nan)
+            by_update.setdefault(update, {})[name] = loss if math.isfinite(loss) else None
+    means = {update: None if None in losses.values() else fmean(each for each in losses.values() if each is not None) for update, losses in by_update.items()}
+    found = tuple((update, mean) for update, mean in sorted(means.items()) if mean is not None)
+    return found, len(means) - len(found)
+
+
+def _ended(events: Sequence[Mapping[str, Any]], done: int, total: int) -> str:
+    if done >= total:
+        return f"all {total} updates are done"
+    for event in events:
+        if event.get("event") == "early_stop":
+            return f"early stopping has ended the run after update {int(number(event, 'update'))} of {total}"
+    if any(event.get("event") == "data_end" for event in events):
+        return f"its data have ended after update {done} of {total}"
+    return ""
