@@ -25,7 +25,7 @@ TAUS = (0.03, 10.0)
 """Range of tau, as a share of `last`: up to nearly a straight line."""
 BENDS = (1.0, 0.5, 0.75, 1.4)
 """Values of b."""
-SHAPES = 25
+SHAPES = 16
 """Values of a shape's parameter that are looked at in its range, equally far apart by their logarithm."""
 LIKELY = 7.0
 """Shapes whose log-likelihood lies so much below the best one's are not looked at more closely."""
