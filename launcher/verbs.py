@@ -14,6 +14,7 @@ VERBS = (
     "validate",
     "plan",
     "pilot",
+    "profile",
     "doctor",
     "submit",
     "status",

@@ -1,0 +1,93 @@
+"""The events of a Chrome trace, one after another: a trace of a real model holds millions, and is never in memory as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+CHUNK = 1 << 20
+"""Characters read at once."""
+MOST_OF_AN_EVENT = 1 << 24
+"""Characters; what is longer and still no JSON object is broken."""
+_EVENTS_KEY = '"traceEvents"'
+_RANK = re.compile(r'"rank":\s*(\d+)')
+_HOST = re.compile(r'"host_name":\s*"([^"\\]*)"')
+_RANK_IN_NAME = re.compile(r"rank_?(\d+)")
+_NEXT_EVENT = re.compile(r"\n\s*\{\s*\n?\s*\"ph\"")
+_BETWEEN = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder()
+
+
+class TraceFile:
+    """One trace, plain or gzipped. After `events` has ended, `rank`, `host` and `problems` say what was found beside them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rank = _rank_in(path.name)
+        """By the file's name until its head was read."""
+        self.host = ""
+        self.problems: list[str] = []
+        """What is wrong with the file; its readable events are yielded all the same."""
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Every event that can be read, in the file's order. A file that breaks off, or is no trace, leaves a line in `problems`."""
+        try:
+            with _opened(self.path) as file:
+                yield from self._events(file)
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            self.problems.append(f"{self.path.name} can't be read to its end: {error or type(error).__name__}")
+
+    def _events(self, file: IO[str]) -> Iterator[dict[str, Any]]:
+        text = self._head(file)
+        if text is None:
+            self.problems.append(f"{self.path.name} is no Chrome trace: it has no {_EVENTS_KEY}")
+            return
+        place = 0
+        while True:
+            place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]  # it matches the empty text, too
+            if text.startswith("]", place):
+                return
+            try:
+                event, place = _DECODER.raw_decode(text, place)
+            except ValueError:
+                chunk = file.read(CHUNK)
+                text, place = text[place:] + chunk, 0
+                if not chunk or len(text) > MOST_OF_AN_EVENT:
+                    found = _NEXT_EVENT.search(text, 1)
+                    self.problems.append(f"{self.path.name} is broken in the middle or breaks off")
+                    if found is None:
+                        return
+                    place = found.start()
+                continue
+            if isinstance(event, dict):
+                yield event
+
+    def _head(self, file: IO[str]) -> str | None:
+        """What follows the bracket of the events; None without one. Notes the rank and the host on the way."""
+        text = ""
+        while chunk := file.read(CHUNK):
+            text += chunk
+            start = text.find(_EVENTS_KEY)
+            bracket = text.find("[", start) if start >= 0 else -1
+            if bracket >= 0:
+                rank, host = _RANK.search(text, 0, start), _HOST.search(text, 0, start)
+                self.rank = int(rank[1]) if rank else self.rank
+                self.host = host[1] if host else ""
+                return text[bracket + 1 :]
+        return None
+
+
+def _opened(path: Path) -> IO[str]:
+    with path.open("rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8", errors="replace") if is_packed else path.open(encoding="utf-8", errors="replace")
+
+
+def _rank_in(name: str) -> int:
+    found = _RANK_IN_NAME.search(name)
+    return int(found[1]) if found else 0
