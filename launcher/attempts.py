@@ -111,11 +111,12 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         return run_launch(started, progress)
     hosts = [host.name for host in resolved.hosts]
     begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname(), "env_file": manner.env_file}
+    begun["world_size"] = resolved.world_size
     if manner.data_change_allowed:
         begun["data_change_allowed"] = manner.data_change_allowed
     write_environment(run_dir, resolved, approach, manner.variables)
     append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
-    status, reason = 1, "a bug"
+    status, reason, clock = 1, "a bug", time.monotonic()
     try:
         text = run_launch(started, progress)
         status, reason = 0, "done"
@@ -124,7 +125,9 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         status, reason = error.exit_status, first_line(error)
         raise
     finally:
-        append_event(run_dir, {"event": "launch_ended", "time": time.time(), "status": status, "reason": reason}, attempt)
+        # Counted, since somebody may set the clock meanwhile.
+        seconds = time.monotonic() - clock
+        append_event(run_dir, {"event": "launch_ended", "time": time.time(), "seconds": seconds, "status": status, "reason": reason}, attempt)
 
 
 def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: RunFailedError, progress: Progress) -> tuple[ResolvedSpec, Approach, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class MetricsWriter:
             raise CheckpointError(
                 f"{self._path} was deleted while the run was training", where="the run's folder", fix="start the run again, and leave its folder alone"
             )
-        self._file.write(json.dumps(record) + "\n")
+        self._file.write(json.dumps(json_ready(record)) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -47,11 +48,25 @@ def cut_after(path: Path, next_update: int) -> None:
     """
     with path.open("r+b") as file:
         whole = file.seek(0, os.SEEK_END)
-        for line in _lines_backwards(file, whole):
-            if line.endswith(b"\n") and is_kept(line.decode("utf-8", errors="replace"), next_update):
-                break
-            whole -= len(line)
-        file.truncate(whole)
+        file.truncate(whole - sum(len(line) for line in _lines_to_cut(file, whole, next_update)))
+
+
+def lines_to_cut(path: Path, next_update: int) -> list[dict[str, Any]]:
+    """The JSON objects that `cut_after` would cut away, in order; none where the file is missing."""
+    try:
+        with path.open("rb") as file:
+            found = [_json_object(line) for line in _lines_to_cut(file, file.seek(0, os.SEEK_END), next_update)]
+    except FileNotFoundError:
+        return []
+    return [record for record in reversed(found) if record is not None]
+
+
+def _lines_to_cut(file: BinaryIO, end: int, next_update: int) -> Iterator[bytes]:
+    """From the last line on, up to the last whole one whose update is done."""
+    for line in _lines_backwards(file, end):
+        if line.endswith(b"\n") and is_kept(line.decode("utf-8", errors="replace"), next_update):
+            return
+        yield line
 
 
 def kept_lines(text: str, next_update: int) -> list[str]:
@@ -61,12 +76,25 @@ def kept_lines(text: str, next_update: int) -> list[str]:
 
 def is_kept(line: str, next_update: int) -> bool:
     """Whether a line is whole and of an update that is done."""
+    update = (_json_object(line) or {}).get("update")
+    return isinstance(update, int) and update <= next_update
+
+
+def _json_object(line: str | bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    update = record.get("update") if isinstance(record, dict) else None
-    return isinstance(update, int) and update <= next_update
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def json_ready(value: Any) -> Any:
+    """NaN and infinities, wherever they stand, as text: JSON has no such numbers, and a line must stay readable by any reader."""
+    if isinstance(value, dict):
+        return {key: json_ready(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
@@ -85,6 +113,7 @@ def _lines_backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
 
 def record_event(run_dir: RunDir, event: str, **fields: Any) -> None:
     """Appends to events.jsonl, which keeps the history of all attempts, and tells the launcher."""
+    ready = json_ready(fields)
     with run_dir.events.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"event": event, "time": time.time(), "attempt": attempt(), **fields}) + "\n")
-    emit(event, **fields)
+        file.write(json.dumps({"event": event, "time": time.time(), "attempt": attempt(), **ready}) + "\n")
+    emit(event, **ready)

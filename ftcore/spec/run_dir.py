@@ -63,6 +63,21 @@ class RunDir:
         return self.path / "memory.txt"
 
     @property
+    def work(self) -> Path:
+        """Operations of the model and the peak of the newest launch's devices, for MFU."""
+        return self.path / "work.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """What TensorBoard reads, with logging.report_to."""
+        return self.path / "tensorboard"
+
+    @property
+    def wandb_id(self) -> Path:
+        """The id of the run in W&B, so that a resume goes on with the same one."""
+        return self.path / "wandb_id"
+
+    @property
     def prepared(self) -> Path:
         """What `ftcore.prepare` made: where the cached data, model and tokenizer lie."""
         return self.path / "prepared.json"

@@ -8,6 +8,7 @@ from launcher.backends.lines import environment_notes
 from launcher.backends.steps import Steps
 from launcher.children import stop_signals
 from launcher.failure import resume_advice, resume_command
+from launcher.memory.model_flops import write_model_work
 from launcher.progress import Progress
 from launcher.record import Record
 from launcher.run_folder import newest_checkpoint, shown
@@ -28,6 +29,7 @@ def run_launch(launch: Launch, progress: Progress) -> str:
         steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: launch.advice or resume_advice(run_dir, command))
         steps.run("the preparation", "prepare.log", launch.prepare)
         if launch.trains:
+            write_model_work(run_dir, launch.resolved)
             steps.run_ranks(launch)
             if launch.export is not None:
                 steps.run("the export", "export.log", launch.export)
