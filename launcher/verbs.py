@@ -21,6 +21,7 @@ VERBS = (
     "logs",
     "cancel",
     "verify-loss",
+    "scale",
     "evaluate",
     "export",
     "checkpoints",

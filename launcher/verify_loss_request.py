@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ftcore.spec.errors import SpecError
@@ -56,7 +57,7 @@ def find_ground(check: Check) -> Ground:
         fix = f"give at most {slots}, or more slots (--hosts, cluster.slots)"
         raise SpecError(f"{', '.join(map(str, too_many))} ranks don't fit {slots} slots", where="--ranks", fix=fix)
     sizes = sorted(set(check.ranks) or {1, min(2, slots), slots})
-    refused = _refused(check, sizes)
+    refused = refused_splits(check.options, spec.zero.stage, sizes)
     usable = tuple(size for size in sizes if any((size, stage) not in refused for stage in STAGES))
     if not usable:
         reasons = "; ".join(dict.fromkeys(refused.values()))
@@ -71,9 +72,9 @@ def find_ground(check: Check) -> Ground:
     )
 
 
-def _refused(check: Check, sizes: list[int]) -> dict[tuple[int, int], str]:
-    """(ranks, stage) -> why the rules for specs refuse it."""
-    draft, own = import_ds_json(read_draft(check.options), None).draft, check.resolved.spec.zero.stage
+def refused_splits(options: Options, own: int, sizes: Sequence[int]) -> dict[tuple[int, int], str]:
+    """(ranks, stage) -> why the rules for specs refuse it; `own` is the spec's stage."""
+    draft = import_ds_json(read_draft(options), None).draft
     refused: dict[tuple[int, int], str] = {}
     for stage in STAGES:
         data, places = copy.deepcopy(draft.data), draft.places

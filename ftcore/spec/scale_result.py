@@ -16,9 +16,6 @@ FAILED, DOES_NOT_FIT, REFUSED = "failed", "does_not_fit", "refused"
 STATES = (MEASURED, WAITING, QUEUED, RUNNING, FAILED, DOES_NOT_FIT, REFUSED)
 BAD_STATES = (FAILED, DOES_NOT_FIT, REFUSED)
 """States of points that can't be measured as they are."""
-PHASES = ("data_wait", "forward", "backward", "communication", "idle", "optimizer", "checkpoint", "evaluation", "other")
-"""Where the seconds of an update go, in the order in which they are shown."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
@@ -85,6 +82,10 @@ class ScalePoint:
     supervised_tokens_per_s_per_rank: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Phase -> seconds an update, mean over ranks, of the windows that update_seconds comes from; scaled as these."""
+    row_tokens: float | None = None
+    """Of a micro-step, on average over ranks, padding included."""
+    late_rank: str = ""
+    """Which rank most of the idle time is for, and in which phase it was; empty: no single one, or nobody waits."""
     peak_memory_bytes: int | None = None
     """Of the rank that holds most: allocated on an accelerator, resident on a CPU."""
     limiting: str = ""
