@@ -85,6 +85,8 @@ class Column:
     """Numbers stand right."""
     is_long: bool = False
     """Its text may break anywhere."""
+    mark: str = ""
+    """A colour's name: a dot before its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class Table:
     name: str = ""
     """What it is of, also for readers that can't see it."""
     note: str = ""
+    is_pinned: bool = False
+    """The first column stays where the others scroll."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ftcore.report.blocks import Chart, Key
 from ftcore.report.numbers import short_number
 from ftcore.report.page import plain
-from ftcore.report.svg import FONT_SIZE, Draw, colour, draw_svg
+from ftcore.report.svg import FONT_SIZE, Draw, colour, draw_svg, is_wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A vertical line at `x`, such as a restart."""
+    """A line at a value of an axis, such as a restart or a limit."""
 
     x: float
     name: str
@@ -63,10 +63,16 @@ class Axis:
     name: str = ""
     show: Callable[[float], str] = short_number
     from_zero: bool = False
+    is_whole: bool = False
+    """Only whole numbers are ticked."""
+    units: tuple[float, ...] = ()
+    """Ticks are round in the largest of them that the axis reaches twice; empty: in ones."""
     is_log: bool = False
     """For positive values only."""
     caps: bool = False
     """A few values far above the rest are left out of the drawing and told in its note."""
+    limits: tuple[Mark, ...] = ()
+    """Lines across, such as what may not be passed."""
 
 
 def line_chart(title: str, series: Sequence[Series], *, x: Axis, y: Axis, marks: Sequence[Mark] = (), wide: bool = False, note: str = "") -> Chart:
@@ -88,7 +94,7 @@ def line_chart(title: str, series: Sequence[Series], *, x: Axis, y: Axis, marks:
 
     legend = [Key(name=each.name, colour=each.colour, shape=_KEY_SHAPES[each.style]) for each in series if each.name]
     legend += [Key(name=f"{each.name} (from smallest to largest)", colour=each.colour, shape="band") for each in series if len(each.low) and each.name]
-    legend += [Key(name=each.name, colour=each.colour, shape="dashed") for each in marks if each.name]
+    legend += _dashes((*marks, *y.limits))
     notes = " ".join(part for part in (note, told) if part)
     described = "; ".join(_describe(each, y) for each in series)
     return _chart(title, described, draw, tuple(dict.fromkeys(legend)), notes, wide=wide)
@@ -107,7 +113,7 @@ def stacked_bars(title: str, labels: Sequence[str], layers: Sequence[Layer], *, 
 
     totals = [math.fsum(layer.values[place] for layer in layers) for place in places]
     described = f"{len(labels)} bars" + (f", from {y.show(min(totals))} to {y.show(max(totals))}" if totals else "")
-    return _chart(title, described, draw, _boxes(layers), note, wide=wide)
+    return _chart(title, described, draw, _boxes(layers) + _dashes(y.limits), note, wide=wide)
 
 
 def histogram(title: str, edges: Sequence[float], layers: Sequence[Layer], *, x: Axis, y: Axis, wide: bool = False, note: str = "") -> Chart:
@@ -126,8 +132,19 @@ def histogram(title: str, edges: Sequence[float], layers: Sequence[Layer], *, x:
     return _chart(title, described, draw, _boxes(layers) if len(layers) > 1 else (), note, wide=wide)
 
 
-def bars(title: str, labels: Sequence[str], groups: Sequence[Layer], *, show: Callable[[float], str] = short_number, note: str = "") -> Chart:
-    """Lying bars with their values at their ends: for each label one of each group, its name above them."""
+def bars(
+    title: str,
+    labels: Sequence[str],
+    groups: Sequence[Layer],
+    *,
+    show: Callable[[float], str] = short_number,
+    colours: Sequence[str] = (),
+    note: str = "",
+) -> Chart:
+    """Lying bars with their values at their ends: for each label one of each group, its name above them.
+
+    `colours`: one a label, in place of the groups' own.
+    """
     thick, gap, named = 13.0, 4.0, 15.0
     row = named + len(groups) * (thick + gap) + 7
     height = round(row * len(labels) + 12)
@@ -140,7 +157,7 @@ def bars(title: str, labels: Sequence[str], groups: Sequence[Layer], *, show: Ca
             for place, group in enumerate(groups):
                 value, middle = group.values[number], top + named + place * (thick + gap) + thick / 2
                 if math.isfinite(value):
-                    axes.barh(middle, value, thick, color=colour(group.colour))
+                    axes.barh(middle, value, thick, color=colour(colours[number] if colours else group.colour))
                 axes.text(max(value if math.isfinite(value) else 0.0, 0.0) + highest * 0.015, middle, show(value), color=colour("soft"), va="center_baseline")
         axes.set(xlim=(0, highest * 1.22), ylim=(row * max(len(labels), 1), 0))
         axes.axis("off")
@@ -150,6 +167,7 @@ def bars(title: str, labels: Sequence[str], groups: Sequence[Layer], *, show: Ca
     return Chart(title=title, svg=draw_svg(title, described, (SIZE[0], height), draw), legend=legend, note=note)
 
 
+_STEPS = [1, 2, 2.5, 5, 10]
 _KEY_SHAPES = {"line": "line", "faint": "faint", "dashed": "dashed", "dots": "dot"}
 
 
@@ -162,6 +180,10 @@ def _chart(title: str, described: str, draw: Draw, legend: tuple[Key, ...], note
 
 def _boxes(layers: Sequence[Layer]) -> tuple[Key, ...]:
     return tuple(Key(name=layer.name, colour=layer.colour, shape="box") for layer in layers)
+
+
+def _dashes(marks: Sequence[Mark]) -> tuple[Key, ...]:
+    return tuple(dict.fromkeys(Key(name=each.name, colour=each.colour, shape="dashed") for each in marks if each.name))
 
 
 def _draw_series(axes: Axes, each: Series) -> None:
@@ -186,21 +208,34 @@ def _stack(axes: Axes, places: Sequence[float], widths: Sequence[float], layers:
 
 
 def _name_axes(axes: Axes, x: Axis, y: Axis, *, keep_x: bool = False) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     if not keep_x:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6 if axes.figure.get_figwidth() < 8 else 12, steps=[1, 2, 2.5, 5, 10]))
+        low, high = axes.get_xlim()
+        axes.set_xticks([place for place in tick_places(low, high, x, 12 if is_wide(axes) else 6) if low <= place <= high])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: x.show(value)))
-    if not y.is_log:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: y.show(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+    for limit in y.limits:
+        axes.axhline(limit.x, color=colour(limit.colour), linewidth=1.2, linestyle=(0, (5, 3)))
     if y.from_zero and not y.is_log:
         axes.set_ylim(bottom=0)
+    if not y.is_log:
+        low, high = axes.get_ylim()
+        axes.set_yticks([place for place in tick_places(low, high, y, 5) if low <= place <= high])
     if x.name:
         axes.set_xlabel(plain(x.name), color=colour("soft"), loc="right", labelpad=3)
     if y.name:
         axes.figure.suptitle(plain(y.name), color=colour("soft"), x=0.0, ha="left", fontsize=FONT_SIZE)
+
+
+def tick_places(low: float, high: float, axis: Axis, most: int) -> list[float]:
+    """Where an axis from `low` to `high` is ticked."""
+    from matplotlib.ticker import MaxNLocator
+
+    unit = max((each for each in axis.units if high >= 2 * each), default=1.0)
+    locator = MaxNLocator(nbins=most, steps=_STEPS, integer=axis.is_whole)
+    return [float(place) * unit for place in locator.tick_values(low / unit, high / unit)]
 
 
 def _fitting(text: str, most: int) -> str:

@@ -7,6 +7,9 @@ import math
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 NONE = "–"
+BYTE_UNITS = tuple(float(size) for size, _ in _BYTES)
+TIME_UNITS = (86400.0, 3600.0, 60.0, 1.0, 1e-3)
+"""Seconds of a day, an hour, a minute, a second and a thousandth of it."""
 
 
 def short_number(value: float | None) -> str:
@@ -39,6 +42,11 @@ def fixed(value: float | None, digits: int = 4) -> str:
 def percent(share: float | None) -> str:
     """A share as a percentage."""
     return NONE if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def share_tick(share: float) -> str:
+    """A share as a percentage, as short as an axis wants it."""
+    return f"{100 * share:.3g} %"
 
 
 def in_bytes(value: float | None) -> str:

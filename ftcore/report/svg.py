@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ftcore.report.page import plain
 from ftcore.report.palette import COLOURS
@@ -28,7 +28,7 @@ _FONT = re.compile(r"font-family: [^;\"]*;? ?")
 _UNSEEN = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<\?xml.*?\?>|<!DOCTYPE.*?>", re.DOTALL)
 _REFERENCE = re.compile(r'href="#([^"]+)"|url\(#([^)]+)\)')
 _ID = re.compile(r' id="([^"]+)"')
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ftlaunch",
     "text.parse_math": False,
@@ -62,10 +62,10 @@ def draw_svg(title: str, describes: str, size: tuple[int, int], draw: Draw, *, s
     with _own_settings():
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, layout="constrained")
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.03))
         FigureCanvasSVG(figure)
-        figure.get_layout_engine().set(w_pad=0.02, h_pad=0.03)  # type: ignore[union-attr]  a figure made with a layout has one
         axes = figure.add_subplot()
         _plain_axes(axes)
         draw(axes)
@@ -108,6 +108,11 @@ def _embedded(svg: str, title: str, describes: str, size: tuple[int, int], shown
     names = f'role="img" aria-labelledby="{prefix}t {prefix}d"'
     head = f'<title id="{prefix}t">{escape(plain(title))}</title><desc id="{prefix}d">{escape(plain(describes))}</desc>'
     return f'<svg{classes} viewBox="0 0 {size[0]} {size[1]}" {names}>{head}\n{body}\n</svg>'
+
+
+def is_wide(axes: Axes) -> bool:
+    """Whether there is room for many ticks from left to right."""
+    return axes.figure.bbox.width > 600
 
 
 def digest(text: str) -> int:
