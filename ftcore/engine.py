@@ -89,6 +89,11 @@ class Engine:
     def eval(self) -> None:
         self.deepspeed.eval()
 
+    def holders_of_collectives(self) -> tuple[Any, ...]:
+        """What keeps functions of torch.distributed from DeepSpeed's start: its communication backend (comm/torch.py, all_gather_function)."""
+        backend = deepspeed.comm.comm.cdb
+        return () if backend is None else (backend,)
+
     def begin_update(self, micro_steps: int) -> None:
         """To be called before the first forward of an update of `micro_steps` micro-steps on this rank."""
         self._reduction = self.deepspeed.coalesce_grad_reduction() if self._coalesces and micro_steps > 1 else None

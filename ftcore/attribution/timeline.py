@@ -87,12 +87,10 @@ class Timeline:
         """As the clock's."""
         return self._clock.mark()
 
-    def switch(self, phase: int) -> int:
-        """From now on the rank is busy with `phase`, a place in BUSY; returns what it was busy with."""
-        before, self._phase = self._phase, phase
-        if phase != before:
-            self._note(self._clock.mark(), phase, NO_SLOT)
-        return before
+    def switch(self, phase: int) -> None:
+        """From now on the rank is busy with `phase`, a place in BUSY."""
+        self._phase = phase
+        self._note(self._clock.mark(), phase, NO_SLOT)
 
     def blocked(self, began: Any, *, of_all_ranks: bool, synchronises: bool) -> None:
         """A collective has ended that the rank could only wait for."""

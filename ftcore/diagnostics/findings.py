@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -49,7 +50,7 @@ class Cause:
     """One thing to check, with this run's numbers."""
 
     name: str
-    """clipping, learning_rate, loss_scale or samples."""
+    """clipping, learning_rate, loss_scale or samples; of a memory_leak what grew, of a slow_rank what makes it slow."""
     suspected: bool
     """Whether the numbers speak for it."""
     what: str
@@ -60,17 +61,19 @@ class Finding:
     """Something worth a look, told once while it lasts."""
 
     kind: str
-    """spike, oscillation, divergence, plateau or memory_leak."""
+    """spike, oscillation, divergence, plateau, memory_leak or slow_rank."""
     update: int
     what: str
     """One line with the numbers."""
     causes: tuple[Cause, ...] = ()
     """In the order to check."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """More of a kind's own fields, of plain data."""
 
     def to_record(self) -> dict[str, Any]:
         """What events.jsonl holds of it."""
         causes = [{"name": cause.name, "suspected": cause.suspected, "what": cause.what} for cause in self.causes]
-        return {"kind": self.kind, "update": self.update, "what": self.what, "causes": causes}
+        return {"kind": self.kind, "update": self.update, "what": self.what, "causes": causes, **self.facts}
 
     def text(self) -> str:
         """One line for the terminal: what was found, and the first cause that the numbers speak for, or else the first to check."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ftcore.batch.collate import MicroBatch
+from ftcore.feed.layout import Layout
 
 LONGEST_SAMPLES = 5
 """Samples of an update that are named as the first to look at."""
@@ -66,6 +67,12 @@ class FedUpdate:
     """Samples of a stream that were cut to data.max_length."""
     longest: tuple[int, ...] = ()
     """Ids of its longest samples, longest first, at most LONGEST_SAMPLES."""
+
+
+def planned_cost(fed: FedUpdate, layout: Layout) -> float:
+    """Planned time of this rank's micro-steps, in matrix products of a token; filler rows cost nothing."""
+    held = (np.array(batch.segment_lengths) for batch, part in zip(fed.batches, fed.parts, strict=True) if len(part))
+    return sum(layout.cost(lengths) for lengths in held)
 
 
 class Feeder(Protocol):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ftcore.attribution.told import ToldPhases
 from ftcore.diagnostics.findings import Finding, Observation, RunFacts
 from ftcore.diagnostics.layer_norms import layer_gradient_norms
 from ftcore.diagnostics.loss_watch import LossWatch
 from ftcore.diagnostics.memory_watch import MemoryWatch
 from ftcore.diagnostics.rank_report import write_rank_hint
+from ftcore.diagnostics.slow_rank import SlowRankWatch
 from ftcore.engine import Engine
 from ftcore.metrics.writer import record_event
 from ftcore.spec.events import emit
@@ -31,7 +33,7 @@ class Insight:
             total_updates=total_updates,
             global_batch_size=samples_an_update,
         )
-        self._losses, self._memory = LossWatch(facts), MemoryWatch()
+        self._losses, self._memory, self._slow_rank = LossWatch(facts), MemoryWatch(), SlowRankWatch()
         self._extra: dict[str, Any] = {}
 
     def before_step(self, update: int) -> None:
@@ -63,8 +65,16 @@ class Insight:
                     samples=longest,
                 )
             )
+        self._tell(findings)
+
+    def observe_phases(self, update: int, told: ToldPhases | None) -> None:
+        """What the ranks told of the stretch that ended with an update; None where nothing is measured."""
+        if told is not None and self._engine.ranks.is_first:
+            self._tell(self._slow_rank.feed(update, told))
+
+    def _tell(self, findings: list[Finding]) -> None:
         for finding in findings:
-            record_event(self._run_dir, "finding", rank=self._engine.ranks.rank, **finding.to_record())
+            record_event(self._run_dir, "finding", **{"rank": self._engine.ranks.rank, **finding.to_record()})
             emit("note", text=f"{finding.kind} at update {finding.update}: {finding.text()}")
 
     def finish(self) -> None:

@@ -7,13 +7,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ftcore.agreement import Agreement
+from ftcore.attribution.attribution import Attribution
+from ftcore.attribution.phases import CHECKPOINT, DATA_WAIT, EVALUATION
 from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint.layout import checkpoint_path
 from ftcore.checkpoint.load import evaluation_due_over_ranks, lowest_metric_over_ranks
 from ftcore.checkpoint.saver import SaveOutcome, Saver
 from ftcore.dist import barrier
 from ftcore.engine import Engine
-from ftcore.feed.fed_update import FedUpdate
+from ftcore.feed.fed_update import FedUpdate, planned_cost
 from ftcore.metrics.writer import record_event
 from ftcore.model.adapters import adapter_names
 from ftcore.model.gradient_watch import GradientWatch
@@ -33,6 +35,7 @@ from ftcore.train.preemption import hurried_save
 from ftcore.train.profile import Profile
 from ftcore.train.schedule import learning_rate_factor
 from ftcore.train.step import Update, UpdateResult, run_update
+from ftcore.train.tell_loop import tell_early_stop, tell_end, tell_save, tell_start
 
 
 class Trainer:
@@ -53,18 +56,18 @@ class Trainer:
         """The lowest one of the run's checkpoints."""
         if job.spec.checkpoint.metric_for_best_model and cursor.next_update:
             self._best = lowest_metric_over_ranks(newest, engine.ranks)
-        self._evaluating = self._data_ended = False
-        self._evaluated_at = -1
+        self._evaluating, self._data_ended, self._evaluated_at = False, False, -1
         self._position: dict[str, Any] | None = None
         """Where a stream stands, as far as this rank knows."""
         self._saved_as_due = cursor.next_update > 0 and evaluation_due_over_ranks(newest, engine.ranks)
         """There is a checkpoint of the updates done which says that their evaluation is still to be made."""
         self._first_update = cursor.next_update
         self._saver = Saver(engine, job.run_dir.checkpoints, spec=job.spec, base=job.base)
-        self._log = UpdateLog(job.run_dir, engine.ranks, next_update=cursor.next_update, total_updates=self._total)
+        self._log = UpdateLog(job, engine.ranks, next_update=cursor.next_update, total_updates=self._total)
         self._rule = NonFiniteRule(job.spec.train)
         self._insight = Insight(engine, job.spec, job.run_dir, samples_an_update=job.samples_an_update, total_updates=self._total)
         self._profile = Profile(job.spec.profiling, job.run_dir, engine.ranks)
+        self._attribution = Attribution(engine.ranks, measures=job.spec.logging.phases, holders=engine.holders_of_collectives(), named=self._profile.phase)
         self._adapters = adapter_names(engine.module)
         self._clip_groups = clip_groups(engine, job.spec)
 
@@ -80,7 +83,7 @@ class Trainer:
             raise
         except TrainingError:
             # Raised on all ranks alike; the save that is being written is whole soon, and worth waiting for.
-            self._tell(self._saver.poll(wait=True))
+            self._poll(wait=True)
             raise
         except StoppedStreamError:
             # Raised on all ranks alike: what is trained is kept, to go on from without the row, or once it is mended.
@@ -93,10 +96,14 @@ class Trainer:
         """Ends what works beside the training; whoever calls `train_update` alone has to call it."""
         self._feeder.close()
         self._profile.close()
+        self._attribution.close()
+        self._log.close()
 
     def _run(self) -> None:
         spec, total = self.job.spec, self._total
         self.engine.train()
+        self._attribution.listen()
+        tell_start(self.job.run_dir, self._attribution, self.engine.ranks, self._first_update)
         self._stop_point()
         if (self._first_update == 0 and spec.evaluation.eval_on_start) or (self._saved_as_due and self._first_update < total):
             self._evaluate()
@@ -111,7 +118,7 @@ class Trainer:
             if self._data_ended:
                 break
             self._profile.after(update + 1)
-            self._tell(self._saver.poll())
+            self._poll()
             done = self.cursor.next_update
             if done == total:
                 break
@@ -127,16 +134,16 @@ class Trainer:
         done, spec = self.cursor.next_update, self.job.spec
         is_stopped = done < self._total and not self._data_ended
         if is_stopped and self.engine.ranks.is_first:
-            found = {"metric": spec.checkpoint.metric_for_best_model, "lowest": self.cursor.lowest_metric, "evaluations": self.cursor.evaluations_without_gain}
-            found["threshold"] = spec.evaluation.early_stopping_threshold
-            record_event(self.job.run_dir, "early_stop", update=done, total_updates=self._total, **found)
+            tell_early_stop(self.job.run_dir, self.cursor, spec, self._total)
         is_news = self._data_ended and self._is_news(done)
         if self._first_update < done or self._saved_as_due:
             if not is_stopped and self._evaluated_at != done:
                 self._evaluate()
-            for outcome in self._saver.finish(self.saved_cursor(), self._metric):
-                self._tell(outcome)
+            with self._attribution.during(CHECKPOINT):
+                for outcome in self._saver.finish(self.saved_cursor(), self._metric):
+                    self._tell(outcome)
             self._insight.finish()
+            self._insight.observe_phases(done, tell_end(self.job.run_dir, self._attribution, self.engine.ranks, done))
         if is_news and self.engine.ranks.is_first:
             record_event(self.job.run_dir, "data_end", update=done, total_updates=self._total, **self._log.untold)
 
@@ -144,7 +151,7 @@ class Trainer:
         """Whether the run's end by its data is told for the first time; nobody knew of it when the last update was saved, so that its evaluation is due."""
         if done == 0 or happened(self.job.run_dir, "data_end", done, self.engine.ranks):
             return False
-        self._tell(self._saver.poll(wait=True))
+        self._poll(wait=True)
         self._saved_as_due |= self._evaluated_at != done and done in (self._first_update, self._saver.saved_update)
         return True
 
@@ -172,17 +179,20 @@ class Trainer:
         barrier()
 
     def _save_in_a_hurry(self) -> None:
-        self._tell(self._saver.poll(wait=True))
+        self._poll(wait=True)
         if self.cursor.next_update == self._first_update:
             return
-        for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.saved_cursor(), self._metric, evaluation_due=self._evaluating):
-            self._tell(outcome)
+        with self._attribution.during(CHECKPOINT):
+            for outcome in hurried_save(self._saver, self.job.run_dir.checkpoints, self.saved_cursor(), self._metric, evaluation_due=self._evaluating):
+                self._tell(outcome)
 
     def train_update(self, update: int) -> bool:
         """Trains the update numbered `update` (from 0), moves the cursor and writes the metrics; every rank calls it. False: the data have ended before it."""
+        self._attribution.listen()
         started = time.perf_counter()
         emit_at("train", update)
-        fed = self._feeder.next(update)
+        with self._attribution.during(DATA_WAIT):
+            fed = self._feeder.next(update)
         self._waited_s += self._feeder.wait_s
         if fed is None:
             return False
@@ -194,13 +204,17 @@ class Trainer:
         stepped = result is not None and result.outcome.applied
         by_set = {name: asdict(counts) for name, counts in fed.by_set.items()}
         self.cursor = self.cursor.advance(epoch=fed.epoch_after, stepped=stepped, **asdict(fed.counts), by_set=by_set)
-        self._log.count(fed)
-        if self._is_logged(update + 1):
+        self._attribution.count(planned_cost(fed, self.job.layout))
+        is_logged = self._is_logged(update + 1)
+        seconds = self._log.count(fed, started, is_logged=is_logged)
+        if is_logged:
             waited = {"data_wait_seconds": self._feeder.wait_s, "data_wait_seconds_total": self._waited_s}
-            extra = {"seconds": time.perf_counter() - started, **waited, "micro_steps": len(fed.batches), "stepped": stepped, **self._insight.extra()}
+            extra = {"seconds": seconds, **waited, "micro_steps": len(fed.batches), "stepped": stepped, **self._insight.extra()}
+            extra |= {f"{name}_seen": getattr(self.cursor, f"{name}_seen") for name in asdict(fed.counts)}
             extra |= {"sets": counts_of_sets(by_set, self.cursor.seen_by_set)} if by_set else {}
-            record = self._log.write(fed, plan, result, extra)
+            record = self._log.write(fed, plan, result, extra, self._attribution.tell)
             self._insight.observe(record, fed.longest, plan.clip_groups)
+            self._insight.observe_phases(update + 1, self._attribution.told)
             self._log.write_rank(fed, result, waited, with_samples=self.job.spec.logging.log_samples)
         return True
 
@@ -228,11 +242,12 @@ class Trainer:
         def before_step() -> None:
             if watch is not None:
                 watch.require_all(engine.ranks)
-            self._saver.before_step()
+            with self._attribution.during(CHECKPOINT):
+                self._saver.before_step()
             self._insight.before_step(fed.update + 1)
 
         with samples_named(self.job, fed.parts, f"it was in update {fed.update + 1}"):
-            result = run_update(engine, fed.batches, plan, before_step=before_step)
+            result = run_update(engine, fed.batches, plan, before_step=before_step, enters=self._attribution.switch)
         if result.outcome.applied:
             self._rule.applied()
             return result
@@ -247,10 +262,12 @@ class Trainer:
         """Scores every set; True when the metric of the best model went down."""
         self._evaluating = True
         emit_at("evaluate", self.cursor.next_update)
-        scores = evaluate_sets(self.engine, self.job.held_out, self.job.layout, adapters=self._adapters, before_step=self._stop_point)
+        with self._attribution.during(EVALUATION):
+            scores = evaluate_sets(self.engine, self.job.held_out, self.job.layout, adapters=self._adapters, before_step=self._stop_point)
         # All at once: an evaluation that is left half-way is made again from its beginning, and then written down.
         for record in scores.records if self.engine.ranks.is_first else ():
             record_event(self.job.run_dir, "evaluation", update=self.cursor.next_update, **record)
+            self._log.evaluation(self.cursor.next_update, record)
         self._metric = scores.means.get(self.job.spec.checkpoint.metric_for_best_model)
         self.cursor = after_evaluation(self.cursor, self._metric, self.job.spec.evaluation)
         self._evaluating, self._evaluated_at = False, self.cursor.next_update
@@ -265,19 +282,16 @@ class Trainer:
     def _save(self) -> None:
         if self.engine.ranks.is_first:
             emit("progress", stage="save", done=self.cursor.next_update, total=self._total, text="saving a checkpoint")
-        self._tell(self._saver.begin(self.saved_cursor(), self._metric))
+        with self._attribution.during(CHECKPOINT):
+            self._tell(self._saver.begin(self.saved_cursor(), self._metric))
+
+    def _poll(self, *, wait: bool = False) -> None:
+        with self._attribution.during(CHECKPOINT):
+            self._tell(self._saver.poll(wait=wait))
 
     def _tell(self, outcome: SaveOutcome | None) -> None:
-        if outcome is None or not self.engine.ranks.is_first:
-            return
-        if outcome.path is None:
-            record_event(self.job.run_dir, "save_failed", update=outcome.update, rank=outcome.rank, reason=outcome.reason)
-            what = f"the checkpoint after update {outcome.update} was not saved: {outcome.reason}"
-            emit("note", text=f"{what}; earlier ones are untouched, and it is tried again")
-        else:
-            record_event(self.job.run_dir, "checkpoint", update=outcome.update, path=outcome.path.name)
-            if outcome.reason:
-                record_event(self.job.run_dir, "note", text=f"{outcome.path.name} is saved, but the folder could not be tidied up: {outcome.reason}")
+        if outcome is not None and self.engine.ranks.is_first:
+            tell_save(self.job.run_dir, outcome)
 
 
 def _due(done: int, every: int) -> bool:

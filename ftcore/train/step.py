@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ftcore.attribution.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from ftcore.batch.collate import MicroBatch
 from ftcore.dist import sum_over_ranks
 from ftcore.engine import Engine, StepOutcome
@@ -76,8 +77,17 @@ class UpdateResult:
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
 
 
-def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *, before_step: Callable[[], None] = lambda: None) -> UpdateResult:
+def run_update(
+    engine: Engine,
+    batches: Sequence[MicroBatch],
+    update: Update,
+    *,
+    before_step: Callable[[], None] = lambda: None,
+    enters: Callable[[int], object] = lambda phase: None,
+) -> UpdateResult:
     """Trains one update; `batches` are this rank's micro-steps, as many as on every rank. `before_step` is called once the last gradient is there.
+
+    `enters` is told of each phase that begins (ftcore.attribution.phases).
 
     Raises TrainingError, on every rank and before the optimizer step, when the count is checked and wrong.
     A loss or gradient that is not finite leaves the parameters as they were: `outcome.applied` says so.
@@ -92,21 +102,26 @@ def run_update(engine: Engine, batches: Sequence[MicroBatch], update: Update, *,
     forget_gradients(engine)
     engine.begin_update(len(passes))
     for index, (held, adapter) in enumerate(passes):
+        enters(FORWARD)
         if adapter:
             activate(engine.module, adapter)
         emit_at("train")
         loss = token_loss_sum(engine.deepspeed, held.to(engine.ranks.device))
         clock = _charge(seconds, "forward", clock)
+        enters(BACKWARD)
         engine.backward(loss, weight=weight, last=index == len(passes) - 1)
         losses.append(loss.detach())
         clock = _charge(seconds, "backward", clock)
     engine.end_backwards()
+    enters(OTHER)
     before_step()
+    enters(OPTIMIZER)
     norms = _clip_by_group(engine, update.clip_groups) if update.clip_groups is not None else []
     if update.muon_momentum is not None:
         orthogonalise_gradients_(engine, update.muon_momentum) if all(map(math.isfinite, norms)) else refuse_step_(engine)
     outcome = engine.step(update.learning_rate)
     _charge(seconds, "step", clock)
+    enters(OTHER)
     return UpdateResult(outcome, torch.stack(losses).view(len(batches), -1), norms, seconds)
 
 
