@@ -18,7 +18,7 @@ class Message:
     """A collective that repeats during an update."""
 
     kind: str
-    """gather (all-gather of weights) or reduce (reduce-scatter, or half of an all-reduce)."""
+    """gather (all-gather of weights), reduce (reduce-scatter), or all-reduce (half of one: it goes round twice)."""
     bytes: float
     """Of the whole tensor in one of them."""
     times: float
@@ -73,7 +73,7 @@ def traffic_of(resolved: ResolvedSpec, shape: ModelShape, trained: int, micro_st
     if resolved.world_size > 1:
         messages = _stage_3(spec, shape, weights, micro_steps) if spec.zero.stage == 3 else _flat(spec, gradients)
         reduced = gradients * (2 if spec.zero.stage == 0 else 1) * (0.25 if spec.zero.zero_quantized_gradients else 1.0)
-        messages += _in_messages("reduce", reduced, reductions, _bucket(spec.zero.reduce_bucket_size, element))
+        messages += _in_messages("reduce" if spec.zero.stage else "all-reduce", reduced, reductions, _bucket(spec.zero.reduce_bucket_size, element))
     share = 1.0 if spec.zero.stage == 0 else float(resolved.world_size)
     offloads, param = spec.zero.offload_optimizer != "none", spec.zero.offload_param
     held = weights / share

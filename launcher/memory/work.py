@@ -20,9 +20,9 @@ OPTIMIZER_BYTES = 30
 QUANTISED_BYTES = 0.516
 """Of a parameter in 4 bits with scales quantised as well (64 numbers a block, 256 blocks a group)."""
 
-MOVES = 8.0
+MOVES = 5.764
 """How often the bytes that a layer keeps are read or written by the kernels around the matrix products: fitted (launcher.memory.roofline)."""
-MOVES_AGAIN = 0.3
+MOVES_AGAIN = 0.005
 """The same for a layer's second forward pass."""
 LOGIT_BYTES = 24
 """Moved for each logit: written, read in float32 by the loss, its gradient written and read."""
@@ -59,6 +59,8 @@ class Work:
     """Tokens of a micro-step."""
     element_bytes: int
     """Of a number in the weights that are computed with: 2 or 4."""
+    width: int
+    """Of the model: matrix products of narrow ones reach less."""
 
 
 def element_bytes(spec: Spec) -> int:
@@ -135,4 +137,5 @@ def work_of(resolved: ResolvedSpec, shape: ModelShape, lengths: DataLengths, tra
         kernels=cut.micro_steps * shape.layers * KERNELS_A_LAYER * (1 + again / 3) + 20,
         micro_step_tokens=tokens / cut.micro_steps,
         element_bytes=element,
+        width=shape.hidden,
     )
