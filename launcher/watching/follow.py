@@ -1,0 +1,140 @@
+"""Follows a run's folder: each look reads what has come since the one before."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ftcore.spec.errors import visible
+from ftcore.spec.run_dir import RunDir
+from launcher.inspect.report import Report, look
+from launcher.json_lines import Message
+from launcher.progress import number
+from launcher.submission.record import is_submitted
+from launcher.watching.curve import Curve
+from launcher.watching.notices import notice
+from launcher.watching.rank_times import RankTimes
+from launcher.watching.stage import Launch, stage_of
+from launcher.watching.tail import JsonTail
+from launcher.watching.view import Notice, View
+
+SAMPLES = 400
+"""Lines of the earlier part of a long run that its curves are drawn by."""
+LOOK_S, JOB_LOOK_S = 2.0, 15.0
+"""Between two looks at the state; the second where Slurm is asked."""
+MOST_NOTICES = 200
+ETA_LINES = 30
+
+
+class Follower:
+    """One run."""
+
+    def __init__(self, run_dir: RunDir, *, clock: Callable[[], float] = time.time) -> None:
+        self._run_dir, self._clock = run_dir, clock
+        self._metrics, self._events = JsonTail(run_dir.metrics, samples=SAMPLES), JsonTail(run_dir.events)
+        self._ranks = RankTimes(run_dir)
+        self._report: Report | None = None
+        self._looked_at = 0.0
+        self._forget_metrics()
+        self._forget_events()
+
+    def poll(self) -> View:
+        """The run as it is now. Raises CheckpointError when the folder holds no run that can be read."""
+        # The state first: what a run wrote before its end is then read after it.
+        report = self._look()
+        self._read_events()
+        self._read_metrics()
+        now, line = self._clock(), self._line
+        launch = self._launch
+        is_running = report.state == "running"
+        ranks = self._ranks.poll(report.world_size)
+        stage = stage_of(self._run_dir, launch, line) if is_running else ""
+        return View(
+            name=report.run,
+            state="preparing" if stage.startswith("prepar") else report.state,
+            why=visible(report.why),
+            stage=stage,
+            attempt=report.attempt,
+            world_size=report.world_size,
+            hosts=len(report.hosts),
+            elapsed_s=None if launch.started is None else max(0.0, (now if launch.ended is None else launch.ended) - launch.started),
+            left_s=self._left_s(report) if is_running else None,
+            silent_s=report.last_update_age_s if is_running and line else None,
+            line=line,
+            losses=self._losses,
+            norms=self._norms,
+            rates=self._rates,
+            ranks=ranks,
+            checkpoint=visible(report.checkpoint),
+            evaluations=tuple(self._evaluations.values()),
+            notices=tuple(self._notices),
+            last_error=visible(report.last_error),
+            slow_ranks=frozenset(self._slow),
+        )
+
+    def _look(self) -> Report:
+        wait = JOB_LOOK_S if is_submitted(self._run_dir) else LOOK_S
+        now = time.monotonic()
+        if self._report is None or now - self._looked_at >= wait:
+            self._report, self._looked_at = look(self._run_dir), now
+        return self._report
+
+    def _forget_metrics(self) -> None:
+        self._line: Message = {}
+        self._losses, self._norms, self._rates = Curve(), Curve(), Curve()
+        self._newest: deque[Message] = deque(maxlen=ETA_LINES)
+
+    def _forget_events(self) -> None:
+        self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
+        self._evaluations: dict[str, str] = {}
+        self._launch = Launch()
+        self._slow: set[int] = set()
+
+    def _read_metrics(self) -> None:
+        news = self._metrics.poll()
+        if news.is_anew:
+            self._forget_metrics()
+        for line in news.lines:
+            update = line.get("update")
+            if not isinstance(update, int):
+                continue
+            self._line = line
+            self._losses.add(update, line.get("loss"))
+            self._norms.add(update, line.get("grad_norm"))
+            self._rates.add(update, line.get("supervised_tokens_per_s"))
+            if self._newest and (_updates(self._newest[-1]) >= update or self._newest[-1].get("attempt") != line.get("attempt")):
+                self._newest.clear()
+            self._newest.append(line)
+
+    def _read_events(self) -> None:
+        news = self._events.poll()
+        if news.is_anew:
+            self._forget_events()
+        for event in news.lines:
+            self._launch = self._launch.after(event)
+            if event.get("event") == "launch_started":
+                self._slow.clear()
+            elif event.get("event") == "finding" and event.get("kind") == "slow_rank" and isinstance(event.get("rank"), int):
+                self._slow.add(event["rank"])
+            elif event.get("event") == "evaluation":
+                which = str(event.get("set", "eval"))
+                perplexity = f", perplexity {number(event.get('perplexity'), ',.4g')}" if "perplexity" in event else ""
+                self._evaluations[which] = visible(f"{which} loss {number(event.get('loss'), '.4f')}{perplexity} (after update {event.get('update')})")
+            made = notice(event)
+            if made is not None:
+                self._notices.append(Notice(time=made.time, text=visible(made.text), tone=made.tone))
+
+    def _left_s(self, report: Report) -> float | None:
+        """By the wall time of the newest lines, evaluations and checkpoints among them; by the updates' own seconds where lines have no time."""
+        first, last = (self._newest[0], self._newest[-1]) if self._newest else ({}, {})
+        total, began, ended = last.get("total_updates"), first.get("time"), last.get("time")
+        done = _updates(last) - _updates(first)
+        if done > 0 and isinstance(total, int) and isinstance(began, int | float) and isinstance(ended, int | float):
+            return max(0.0, float(ended - began)) / done * (total - _updates(last))
+        return report.seconds_left
+
+
+def _updates(line: Message) -> int:
+    update = line.get("update")
+    return update if isinstance(update, int) else 0
