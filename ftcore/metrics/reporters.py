@@ -64,15 +64,17 @@ class Reporter:
             self._tell(f"{self._name} has not taken everything in {CLOSE_S:.0f} seconds; metrics.jsonl has it")
 
     def _run(self) -> None:
+        is_over = False
         try:
             writer = self._open()
             while (item := self._waiting.get()) is not None:
                 writer.write(*item)
+            is_over = True
             writer.close(failed=self._failed)
         except Exception as error:  # noqa: BLE001  whatever a tracker's library raises, the run goes on
             self._tell(f"{self._name} takes no more numbers: {type(error).__name__}: {str(error)[:300]}; metrics.jsonl has them all")
-            while self._waiting.get() is not None:
-                pass
+            while not is_over:
+                is_over = self._waiting.get() is None
 
 
 class Reporters:

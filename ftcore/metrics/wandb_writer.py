@@ -52,7 +52,7 @@ class WandbWriter:
 
     def close(self, *, failed: bool) -> None:
         """Sends what is held."""
-        self._run.finish(exit_code=int(failed), quiet=True)
+        self._run.finish(exit_code=int(failed))
 
 
 def run_id(run_dir: RunDir) -> str:

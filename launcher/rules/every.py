@@ -12,6 +12,7 @@ from launcher.ds_json.rules import ZERO_KEY_RULES
 from launcher.rules.cluster import CLUSTER_RULES
 from launcher.rules.data import DATA_RULES
 from launcher.rules.evaluation import EVALUATION_RULES
+from launcher.rules.logging import LOGGING_RULES
 from launcher.rules.method import METHOD_RULES
 from launcher.rules.precision import PRECISION_RULES
 from launcher.rules.profiling import PROFILING_RULES
@@ -130,6 +131,7 @@ RULES = (
     *METHOD_RULES,
     *PRECISION_RULES,
     *EVALUATION_RULES,
+    *LOGGING_RULES,
     *PROFILING_RULES,
     *CLUSTER_RULES,
 )
