@@ -23,6 +23,7 @@ from launcher.failure import RunFailedError, RunStoppedError, first_line, resume
 from launcher.folder_files import write_host_files
 from launcher.preflight.finding import UnfitHostsError
 from launcher.progress import Progress
+from launcher.reporting.page import write_at_end
 from launcher.resuming import resolve_again
 from launcher.run_change import change_run, tell_change
 from launcher.run_environment import write_environment
@@ -46,6 +47,8 @@ class Manner:
     """Write RUN/model at the end."""
     variables: Mapping[str, str]
     """For the run's processes, from --env-file."""
+    reports: bool = False
+    """Write RUN/report.html at the end."""
     launcher: str = ""
     """How the hosts are reached, in place of what the spec says; empty: as the spec says."""
     advice: str = ""
@@ -78,6 +81,8 @@ def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: st
         try:
             text = _attempt(owned, resolved, approach, progress)
             progress.line(text if not owned.manner.dry_run else _dry_run_text(run_dir))
+            if owned.manner.reports and not owned.manner.dry_run:
+                write_at_end(run_dir, progress)
             return
         except RunFailedError as failure:
             if not failure.is_infrastructure or restarts == resolved.spec.cluster.max_restarts:

@@ -111,6 +111,11 @@ class RunDir:
         return self.path / "model"
 
     @property
+    def report(self) -> Path:
+        """The page of the run: written at its end, and by `ftlaunch report`."""
+        return self.path / "report.html"
+
+    @property
     def lock(self) -> Path:
         """Held with flock while a launch owns the folder."""
         return self.path / ".lock"

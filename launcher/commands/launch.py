@@ -52,6 +52,7 @@ class LaunchOptions:
     allow_data_change: bool
     dry_run: bool
     no_export: bool
+    no_report: bool
     force: bool
 
 
@@ -80,6 +81,7 @@ command = LaunchCommand(
         data_change_option(),
         click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
         click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+        click.Option(["--no-report"], is_flag=True, help="Don't write RUN/report.html at the end."),
         force_option(),
         click.Argument(["arguments"], nargs=-1, metavar="[KEY=VALUE]..."),
     ],
@@ -102,7 +104,15 @@ def run(given: LaunchOptions) -> None:
     if given.allow_data_change and given.resume is None:
         raise click.UsageError("--allow-data-change says how a run goes on: it goes with --resume RUN")
     allowed = time.time() if given.allow_data_change else 0.0
-    manner = Manner(dry_run=given.dry_run, exports=not given.no_export, variables=variables, env_file=env_file, force=given.force, data_change_allowed=allowed)
+    manner = Manner(
+        dry_run=given.dry_run,
+        exports=not given.no_export,
+        reports=not given.no_report,
+        variables=variables,
+        env_file=env_file,
+        force=given.force,
+        data_change_allowed=allowed,
+    )
     with early_stops():
         if given.resume is not None:
             _resume(given, given.resume, manner)
