@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import json
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-CHUNK = 1 << 20
-"""Characters read at once."""
+CHUNK = 1 << 16
+"""Bytes of the file that are read at once."""
+MOST_AT_ONCE = 1 << 20
+"""Bytes that are unpacked of them before they are looked at."""
 MOST_OF_AN_EVENT = 1 << 24
 """Characters; what is longer and still no JSON object is broken."""
 _EVENTS_KEY = '"traceEvents"'
@@ -37,13 +39,12 @@ class TraceFile:
     def events(self) -> Iterator[dict[str, Any]]:
         """Every event that can be read, in the file's order. A file that breaks off, or is no trace, leaves a line in `problems`."""
         try:
-            with _opened(self.path) as file:
-                yield from self._events(file)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            self.problems.append(f"{self.path.name} can't be read to its end: {error or type(error).__name__}")
+            yield from self._events(_texts(self.path))
+        except (OSError, EOFError, zlib.error) as error:
+            self.problems.append(f"{self.path.name} can't be read to its end: {error}")
 
-    def _events(self, file: IO[str]) -> Iterator[dict[str, Any]]:
-        text = self._head(file)
+    def _events(self, pieces: Iterator[str]) -> Iterator[dict[str, Any]]:
+        text = self._head(pieces)
         if text is None:
             self.problems.append(f"{self.path.name} is no Chrome trace: it has no {_EVENTS_KEY}")
             return
@@ -55,9 +56,9 @@ class TraceFile:
             try:
                 event, place = _DECODER.raw_decode(text, place)
             except ValueError:
-                chunk = file.read(CHUNK)
-                text, place = text[place:] + chunk, 0
-                if not chunk or len(text) > MOST_OF_AN_EVENT:
+                piece = next(pieces, "")
+                text, place = text[place:] + piece, 0
+                if not piece or len(text) > MOST_OF_AN_EVENT:
                     found = _NEXT_EVENT.search(text, 1)
                     self.problems.append(f"{self.path.name} is broken in the middle or breaks off")
                     if found is None:
@@ -67,11 +68,11 @@ class TraceFile:
             if isinstance(event, dict):
                 yield event
 
-    def _head(self, file: IO[str]) -> str | None:
+    def _head(self, pieces: Iterator[str]) -> str | None:
         """What follows the bracket of the events; None without one. Notes the rank and the host on the way."""
         text = ""
-        while chunk := file.read(CHUNK):
-            text += chunk
+        for piece in pieces:
+            text += piece
             start = text.find(_EVENTS_KEY)
             bracket = text.find("[", start) if start >= 0 else -1
             if bracket >= 0:
@@ -82,10 +83,17 @@ class TraceFile:
         return None
 
 
-def _opened(path: Path) -> IO[str]:
+def _texts(path: Path) -> Iterator[str]:
+    """The text of a file in pieces, none empty. Raises OSError, zlib.error or EOFError, after all that could be unpacked before."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with path.open("rb") as file:
-        is_packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rt", encoding="utf-8", errors="replace") if is_packed else path.open(encoding="utf-8", errors="replace")
+        inflate = zlib.decompressobj(wbits=31) if file.read(2) == b"\x1f\x8b" else None
+        file.seek(0)
+        while chunk := (inflate.unconsumed_tail if inflate is not None else b"") or file.read(CHUNK):
+            if text := decoder.decode(chunk if inflate is None else inflate.decompress(chunk, MOST_AT_ONCE)):
+                yield text
+        if inflate is not None and not inflate.eof:
+            raise EOFError("it breaks off")
 
 
 def _rank_in(name: str) -> int:

@@ -37,6 +37,8 @@ class Division:
     """Moments with a collective going on, hidden behind computing or not."""
     overlapped_s: float
     """Those of them while something computes as well."""
+    computed_s: dict[int, float]
+    """By update, the seconds of computing."""
 
     @property
     def wall_s(self) -> float:
@@ -59,11 +61,14 @@ def divide(recorded: Recorded) -> Division:
     phase = np.where((part <= 2) & (launched < len(phases)), launched, host_phase) if recorded.on_device else host_phase
     table = np.zeros((len(PHASES), len(PARTS)))
     np.add.at(table, (phase, part), seconds)
+    middles = cut.bounds.mean(axis=1)
+    of_updates = {number: within(middles, np.array([span])) for number, span in recorded.updates.items()}
     return Division(
         window=window,
         table=table,
         communication_s=float(seconds[cut.inside[1]].sum()),
         overlapped_s=float(seconds[cut.inside[1] & cut.inside[0]].sum()),
+        computed_s={number: float(seconds[cut.inside[0] & inside].sum()) for number, inside in of_updates.items()},
     )
 
 

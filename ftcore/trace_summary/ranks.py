@@ -15,7 +15,7 @@ from ftcore.trace_summary.operators import Taken, added, taken_by_kernel, taken_
 from ftcore.trace_summary.parts import PARTS, PHASES, divide, training_threads
 from ftcore.trace_summary.recorded import Recorded
 
-EVEN = 0.02
+EVEN = 0.05
 """Ranks whose computing differs by less, as a share of the mean, are alike."""
 
 
@@ -26,8 +26,8 @@ class RankTime:
     rank: int
     host: str = ""
     traces: list[str] = field(default_factory=list)
-    updates: list[int] = field(default_factory=list)
-    """Numbers of the profiled updates, from 1."""
+    computed_s: dict[int, float] = field(default_factory=dict)
+    """By number of the profiled update, from 1: the seconds of computing."""
     wall_s: float = 0.0
     table: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((len(PHASES), len(PARTS))))
     """[PHASES, PARTS] seconds."""
@@ -48,7 +48,7 @@ class RankTime:
         if not len(division.window):
             return
         window = (float(division.window[0, 0]), float(division.window[-1, 1]))
-        self.updates += sorted(recorded.updates)
+        self.computed_s |= division.computed_s
         self.wall_s += division.wall_s
         self.table += division.table
         self.communication_s += division.communication_s
@@ -60,6 +60,11 @@ class RankTime:
         self.operators = added([self.operators, taken_by_operator(recorded, window)])
         self.kernels = added([self.kernels, taken_by_kernel(recorded, window)])
         self.memory |= recorded.memory
+
+    @property
+    def updates(self) -> list[int]:
+        """Numbers of the profiled updates."""
+        return sorted(self.computed_s)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -102,6 +107,8 @@ def waiting_of(ranks: Sequence[RankTime]) -> dict[int, Waiting] | None:
 def imbalance(ranks: Sequence[RankTime], tokens: Mapping[int, int]) -> dict[str, Any] | None:
     """How unlike the ranks compute, and whether the tokens that they were dealt say why. None for one rank.
 
+    A rank is named where it computes longest in every update, and by EVEN over the mean.
+
     `tokens`: computed in the profiled updates, by rank; ranks that are not known are missing.
     """
     if len(ranks) < 2:
@@ -110,7 +117,10 @@ def imbalance(ranks: Sequence[RankTime], tokens: Mapping[int, int]) -> dict[str,
     middle = mean(compute.values()) or 1.0
     slowest = max(compute, key=lambda rank: compute[rank])
     excess = compute[slowest] / middle - 1
-    is_uneven = excess >= EVEN
+    # In one update of several a rank may be slow by chance.
+    common = set.intersection(*(set(each.computed_s) for each in ranks))
+    is_always = all(max(ranks, key=lambda each: each.computed_s[update]).rank == slowest for update in common)
+    is_uneven = excess >= EVEN and is_always
     found: dict[str, Any] = {"compute_max_over_mean": excess + 1, "slowest_rank": slowest if is_uneven else None, "tokens_max_over_mean": None, "cause": ""}
     if tokens.keys() >= compute.keys():
         fair = mean(tokens[rank] for rank in compute) or 1.0
