@@ -1,0 +1,76 @@
+"""Speeds that were measured, of a scaling test, a pilot or a run: how far each may be off, and how long it took to start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from ftcore.spec.run_record import RunRecord, covered, number, read_run
+from ftcore.spec.scale_result import read_scale
+from launcher.simulation.anchor import WARM_UP, Anchor, read_anchors
+
+SCALE = "scale.json"
+BLOCKS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpeed:
+    """What so many ranks reached in one ZeRO stage."""
+
+    anchor: Anchor
+    spread: float
+    """Half of (slowest - fastest part of the measurement) over its mean; 0: it was not measured in parts."""
+    start_s: float | None = None
+    """From the launch to its first update; None: not measured."""
+
+    @property
+    def ranks(self) -> int:
+        """Of the measurement."""
+        return self.anchor.ranks
+
+    @property
+    def stage(self) -> int:
+        """Its ZeRO stage."""
+        return self.anchor.stage
+
+
+def read_measured(paths: Sequence[Path]) -> list[MeasuredSpeed]:
+    """Every measured point of scale.json, pilot.json or run folders. Raises CheckpointError for a path without one."""
+    return [speed for path in paths for speed in _read(path)]
+
+
+def _read(path: Path) -> list[MeasuredSpeed]:
+    anchors = read_anchors(path)
+    if path.name == SCALE or (path / SCALE).is_file():
+        return _of_scale(path, anchors)
+    record = read_run(path if path.is_dir() else path.parent, with_ranks=False)
+    return [MeasuredSpeed(anchor=anchor, spread=_spread(record), start_s=start_seconds(record)) for anchor in anchors]
+
+
+def _of_scale(path: Path, anchors: Sequence[Anchor]) -> list[MeasuredSpeed]:
+    result = read_scale(path)
+    spreads = {(point.ranks, point.stage): point.spread or 0.0 for point in result.measured}
+    if result.mode != "strong":
+        # Its other points have larger updates than the spec.
+        anchors = [min(anchors, key=lambda anchor: anchor.ranks)]
+    return [MeasuredSpeed(anchor=anchor, spread=spreads.get((anchor.ranks, anchor.stage), 0.0) / 2) for anchor in anchors]
+
+
+def _spread(record: RunRecord) -> float:
+    """Between thirds of the run that are woven into one another, so that unlike updates fall on all of them."""
+    rates = [part.tokens / part.train_s for part in map(covered, record.updates[WARM_UP:]) if part.train_s > 0]
+    means = [fmean(rates[at::BLOCKS]) for at in range(BLOCKS)] if len(rates) >= BLOCKS else []
+    return (max(means) - min(means)) / (2 * fmean(means)) if means else 0.0
+
+
+def start_seconds(record: RunRecord) -> float | None:
+    """From the newest launch that came to training to the begin of its loop; None where the events don't tell."""
+    begun = {int(number(event, "attempt")): number(event, "time") for event in record.events if event["event"] == "loop_start"}
+    for event in reversed(record.events):
+        started = number(event, "time")
+        loop = begun.get(int(number(event, "attempt")), 0.0) if event["event"] == "launch_started" else 0.0
+        if loop > started > 0:
+            return loop - started
+    return None

@@ -1,0 +1,127 @@
+"""Plans as a terminal shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+
+from launcher.costs.copy_line import Asked, copy_line
+from launcher.costs.planner import LIKELY, NO, SPOT, YES, Plan
+from launcher.costs.planning import Planning
+from launcher.memory.cost_text import duration
+
+HEAD = ("ranks", "hosts", "market", "time", "low - high", "90 % by", "price", "low - high", "a million", "deadline", "save_steps", "how")
+NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8, 10}
+"""Columns that stand to the right."""
+
+
+def render_planning(planning: Planning, asked: Asked, *, everything: bool = False) -> str:
+    """The best plan with a line to copy, a table of the others, and what was assumed; `everything`: each stage, not only the best of a number of ranks."""
+    rows = planning.plans if everything else _best_of_each(planning.plans)
+    head = f"{planning.origin}\n{planning.model} on {planning.accelerator}, {planning.gpus_per_node} a host\n"
+    unfit = [f"{each.ranks} ranks do not fit: {each.why}" for each in planning.unfit]
+    lines = [head, *verdict(planning, asked), "", table([HEAD, *(_row(plan, planning) for plan in rows)], NUMBERS), ""]
+    left = len(planning.plans) - len(rows)
+    lines += [f"{left} more plans in other ZeRO stages: --all"] if left else []
+    lines += [*unfit, *planning.notes, *formulas(planning)]
+    return "\n".join(lines)
+
+
+def verdict(planning: Planning, asked: Asked) -> list[str]:
+    """What is best, or what to do if nothing meets the deadline."""
+    best, deadline = planning.best, planning.terms.deadline_s
+    command, hint = copy_line(best, asked)
+    what = "cheapest" if best.price is not None else "fastest"
+    if deadline is None:
+        lines = [f"The {what} plan: {describe(best, planning)}"]
+    elif best.meets == YES:
+        lines = [f"The {what} plan that meets {duration(deadline)}: {describe(best, planning)}"]
+    elif best.meets == LIKELY:
+        chance = f"No plan meets {duration(deadline)} for sure. The {what} that is expected to: {describe(best, planning)}"
+        lines = [chance, f"It may take up to {duration(best.late_s.high)}: give it that, or measure its speed (ftlaunch pilot, --measured) to know better."]
+    else:
+        lines = [f"No plan meets {duration(deadline)}. The fastest: {describe(best, planning)}"]
+        lines += [_advice(planning)]
+    return [*lines, f"    {command}", *([f"    {hint}"] if hint else [])]
+
+
+def _advice(planning: Planning) -> str:
+    best = planning.best
+    more = f"give it {duration(best.late_s.high)}" if math.isfinite(best.late_s.high) else "take hosts that are interrupted less often"
+    ranks = 2 * max(plan.candidate.ranks for plan in planning.plans)
+    return f"What to do: {more}, weigh more ranks (--ranks {ranks}) or a faster accelerator (--gpu), or train less."
+
+
+def describe(plan: Plan, planning: Planning) -> str:
+    """A plan in a line."""
+    chosen = plan.candidate
+    where = "spot hosts" if plan.market == SPOT else "on demand"
+    late = f", 9 of 10 runs by {_time(plan.late_s.expected)}" if plan.market == SPOT else ""
+    price = f", {money(plan.price.expected, planning.terms.prices.currency)}" if plan.price is not None else ""
+    hosts = f" ({chosen.hosts} host{'s' if chosen.hosts > 1 else ''})"
+    return f"{chosen.ranks} rank{'s' if chosen.ranks > 1 else ''}{hosts}, {where}, {chosen.label}: {_time(plan.time_s.expected)}{late}{price}"
+
+
+def formulas(planning: Planning) -> list[str]:
+    """How spot times come about, where there are any."""
+    spot = next((plan for plan in planning.plans if plan.market == SPOT), None)
+    if spot is None:
+        return []
+    terms = planning.terms
+    rate = f"{terms.prices.interruptions_per_day:g} a day and host"
+    lost = "nothing is lost, for each comes with notice enough to save" if terms.has_notice else "the work since the last save is lost"
+    stops = "goes on without the host (--elastic)" if terms.elastic else "stops all ranks until the host is replaced"
+    lines = [f"interruptions: {rate}, a Poisson process; each {stops}, and {lost}"]
+    if not terms.has_notice:
+        lines.append("save_steps by Young and Daly, sqrt(2 · a save · time between interruptions), where the spec's own takes 1 % longer or more")
+    if math.isfinite(spot.interruptions):
+        where = f"on {spot.candidate.ranks} rank{'s' if spot.candidate.ranks > 1 else ''}"
+        lines.append(f"{where} that is {spot.interruptions:.2g} interruptions and {duration(spot.lost_s)} of work done twice, on average")
+    return lines
+
+
+def money(amount: float, currency: str) -> str:
+    """12,345 USD; 1.23 USD; small amounts to three digits."""
+    if not math.isfinite(amount):
+        return "-"
+    text = f"{amount:,.0f}" if amount >= 1000 else f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"
+    return f"{text} {currency}"
+
+
+def table(rows: Sequence[Sequence[str]], right: Set[int]) -> str:
+    """Columns as wide as what stands in them, those of `right` to the right. Columns that are empty but for their head are left out."""
+    kept = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
+    widths = {at: max(len(row[at]) for row in rows) for at in kept}
+    lines = ["  ".join(row[at].rjust(widths[at]) if at in right else row[at].ljust(widths[at]) for at in kept) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _best_of_each(plans: Sequence[Plan]) -> list[Plan]:
+    """The first plan of each number of ranks and market; `plans` are best first."""
+    found: dict[tuple[int, str], Plan] = {}
+    for plan in plans:
+        found.setdefault((plan.candidate.ranks, plan.market), plan)
+    return list(found.values())
+
+
+def _row(plan: Plan, planning: Planning) -> tuple[str, ...]:
+    chosen, currency = plan.candidate, planning.terms.prices.currency
+    words = {YES: "met", LIKELY: "likely met", NO: "missed", None: ""}
+    return (
+        str(chosen.ranks),
+        str(chosen.hosts),
+        plan.market,
+        _time(plan.time_s.expected),
+        f"{_time(plan.time_s.low)} - {_time(plan.time_s.high)}",
+        _time(plan.late_s.expected) if plan.market == SPOT else "",
+        money(plan.price.expected, currency) if plan.price is not None else "",
+        f"{money(plan.price.low, '').strip()} - {money(plan.price.high, '').strip()}" if plan.price is not None else "",
+        money(plan.per_million, currency) if plan.per_million is not None else "",
+        words[plan.meets],
+        f"{plan.save_steps:,}",
+        chosen.label if chosen.origin == "simulated" else f"{chosen.label} ({chosen.origin})",
+    )
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if math.isfinite(seconds) else "never ends"
