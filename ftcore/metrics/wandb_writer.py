@@ -12,7 +12,7 @@ from typing import Any
 from ftcore.spec.run_dir import RunDir, write_atomic
 from ftcore.spec.run_sections import LoggingSection
 
-INIT_S = 30.0
+INIT_S = 20.0
 """How long the server has to answer."""
 PROJECT = "ftlaunch"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|KEY", re.IGNORECASE)
@@ -40,7 +40,10 @@ class WandbWriter:
         try:
             self._run = wandb.init(**given)
         except wandb.Error as error:
-            tell(f"wandb can't be reached ({str(error).strip()[:200]}): its numbers are kept in {run_dir.path / 'wandb'}, and `wandb sync` sends them later")
+            why = " ".join(str(error).split())[:200]
+            tell(f"wandb can't be reached ({why}): its numbers are kept in {run_dir.path / 'wandb'}, and `wandb sync` sends them later")
+            # Its service still holds the run's id.
+            wandb.teardown()
             self._run = wandb.init(**given, mode="offline")
         # W&B's own steps never go back, as a resume does.
         self._run.define_metric("update")

@@ -30,7 +30,8 @@ def two_attempts(folder: Path, *, jump_s: float = 0.0, price: float | None = Non
         event("launch_ended", 2, 50020.0 + jump_s, status=0, reason="done"),
     )
     add_lines(run_dir.metrics, line(1, attempt=1, time=1012.5), line(2, attempt=1, time=1015.0))
-    add_lines(run_dir.metrics, line(3, attempt=2, time=50011.5, world_size=4, seconds=1.0), line(4, attempt=2, time=50013.0 + jump_s, world_size=4, seconds=1.0))
+    later = {3: 50011.5, 4: 50013.0 + jump_s}
+    add_lines(run_dir.metrics, *(line(update, attempt=2, time=time, world_size=4, seconds=1.0) for update, time in later.items()))
     return read_run(folder)
 
 
