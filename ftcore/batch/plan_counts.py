@@ -72,12 +72,14 @@ class RunCounts:
     """Set -> samples, tokens and supervised tokens of the counted updates."""
 
 
-def count_run(sequence: UpdateSequence, train: SampleMix, *, batch: BatchSection, world_size: int, share: AttentionShare) -> RunCounts:
-    """Deals every update of the run, an epoch at a time, until COUNTED_SAMPLES have been dealt."""
+def count_run(
+    sequence: UpdateSequence, train: SampleMix, *, batch: BatchSection, world_size: int, share: AttentionShare, most_samples: int = COUNTED_SAMPLES
+) -> RunCounts:
+    """Deals every update of the run, an epoch at a time, until `most_samples` have been dealt."""
     parts: list[UpdateCounts] = []
     heaviest: list[HeaviestStep] = []
     sums = {name: np.zeros(3, dtype=np.int64) for name in train.names}
-    left = COUNTED_SAMPLES
+    left = most_samples
     for windows in sequence.by_epoch():
         bounds = windows.bounds[: max(2, int(np.searchsorted(windows.bounds, left, side="right")))]
         ids = windows.order[: bounds[-1]]

@@ -31,8 +31,14 @@ NIC_SHARE = 0.85
 ASSUMED_NODE_BANDWIDTH = {"hopper": 400e9, "blackwell": 400e9, "ampere": 200e9, "cdna": 400e9}
 """Bytes a second of a host's network where the spec does not say, by family: 8 cards of 400 or 200 Gbit/s. All others: 25 Gbit/s."""
 PLAIN_NODE_BANDWIDTH = 3.125e9
-GLOO_SHARE = 0.3
-"""Of the link that `cpu` stands for, what gloo reaches; an assumption."""
+GLOO_HOP_S = 4e-4
+"""Of a message between ranks on CPUs, for each rank beyond two."""
+_GLOO_BUS = {
+    "all-reduce": ((0.25, 0.64), (1, 1.31), (16, 1.3), (256, 1.09)),
+    "gather": ((0.25, 0.35), (1, 0.85), (16, 0.72), (64, 0.13), (256, 0.11)),
+    "reduce": ((0.25, 0.17), (1, 0.46), (16, 0.43), (64, 0.21), (256, 0.1)),
+}
+"""MiB -> GB/s between ranks on CPUs of one host (`python -m benchmarks.gloo_bus` on two cores): large gathers and reductions are copied to new memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,8 @@ class Network:
     """Of link_bandwidth, what large messages reach at most."""
     reduce_share: float
     """The same for an all-reduce."""
+    is_gloo: bool = False
+    """Ranks on CPUs."""
     notes: tuple[str, ...] = ()
     """What was assumed."""
 
@@ -90,25 +98,28 @@ def network_of(resolved: ResolvedSpec, accelerator: Accelerator) -> Network:
         node_bandwidth=node,
         link_share=share,
         reduce_share=SWITCHED_SHARE if is_switched else share,
+        is_gloo=accelerator.is_host,
         notes=tuple(notes),
     )
 
 
 def _link_share(accelerator: Accelerator, link: float) -> float:
-    if accelerator.is_host:
-        return GLOO_SHARE
     return PCIE_SHARE if link < PCIE_LINK else RING_SHARE.get(accelerator.family, OTHER_RING_SHARE)
 
 
 def bus_share(size: float) -> float:
     """Bandwidth of the bus over the link's for a message of `size` bytes, between the measured sizes by the logarithm of the size."""
+    return _between(_BUS, size)
+
+
+def _between(curve: tuple[tuple[float, float], ...], size: float) -> float:
     mib = max(size, 1.0) / _MIB
-    if mib <= _BUS[0][0]:
-        return max(1e-4, _BUS[0][1] * mib / _BUS[0][0])
-    for (low, below), (high, above) in itertools.pairwise(_BUS):
+    if mib <= curve[0][0]:
+        return max(1e-4, curve[0][1] * mib / curve[0][0])
+    for (low, below), (high, above) in itertools.pairwise(curve):
         if mib <= high:
             return below + (above - below) * math.log(mib / low) / math.log(high / low)
-    return _BUS[-1][1]
+    return curve[-1][1]
 
 
 def message_seconds(message: Message, network: Network) -> float:
@@ -117,6 +128,8 @@ def message_seconds(message: Message, network: Network) -> float:
     ranks = max(2, -(-network.ranks // network.nodes)) if message.in_node else network.ranks
     if network.ranks == 1:
         return 0.0
+    if network.is_gloo:
+        return message.times * _gloo_seconds(message, network, (ranks, nodes))
     ways = [_seconds(message, network, (ranks, nodes), each) for each in PROTOCOLS]
     if message.kind == "all-reduce":
         ways.append(_seconds(message, network, (ranks, nodes), TREE))
@@ -132,3 +145,11 @@ def _seconds(message: Message, network: Network, size: tuple[int, int], way: Pro
     ring = max(0, ranks - nodes - (-(-ranks // nodes) - 1)) * way.inside_s + (nodes - 1) * way.between_s
     hops = math.log2(nodes) * way.between_s if way is TREE else ring
     return max(inside, between) / way.share + hops
+
+
+def _gloo_seconds(message: Message, network: Network, size: tuple[int, int]) -> float:
+    """One message between (ranks, hosts) of CPUs."""
+    ranks, nodes = size
+    inside = message.bytes * (ranks - 1) / ranks / min(network.link_bandwidth, 1e9 * _between(_GLOO_BUS[message.kind], message.bytes))
+    between = message.bytes * (nodes - 1) / nodes / (network.node_bandwidth * NIC_SHARE)
+    return max(inside, between) + GLOO_HOP_S * (ranks - 2)

@@ -1,14 +1,26 @@
-"""A measured speed that a simulation is tied to."""
+"""Measured speeds that a simulation is tied to: of a scaling test, a pilot, or any run."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from ftcore.spec.errors import CheckpointError
-from ftcore.spec.scale_result import read_scale
+from ftcore.spec.errors import CheckpointError, SpecError
+from ftcore.spec.resolved import ResolvedSpec, load_resolved
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_record import RunRecord, covered, read_run
+from ftcore.spec.scale_result import ScaleDir, read_scale
 
-FIX = "name scale.json (ftlaunch scale), pilot.json (ftlaunch pilot), or a run folder"
+WHERE = "--measured"
+FIX = "name scale.json (ftlaunch scale), pilot.json (ftlaunch pilot), or the folder of one of them or of a run"
+PILOT = "pilot.json"
+WARM_UP = 2
+"""Updates at the beginning of a run that say nothing of speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,20 +31,112 @@ class Anchor:
     stage: int
     tokens_per_s: float
     """Over all its ranks."""
+    on_cpu: bool
+    model: str
+    method: str
+    """Empty: the file does not say."""
     origin: str
     """The file it is from."""
+    threads: int | None = None
+    """Of each rank; None: not known."""
 
     @property
     def words(self) -> str:
         """For the head of the table."""
-        return f"{self.tokens_per_s:,.0f} tokens/s measured on {self.ranks} rank{'s' if self.ranks > 1 else ''} ({self.origin})"
+        return f"{self.tokens_per_s:,.0f} tokens/s on {self.ranks} rank{'s' if self.ranks > 1 else ''}, stage {self.stage}"
 
 
-def read_anchor(path: Path) -> Anchor:
-    """The measured point with the fewest ranks in a file or folder. Raises CheckpointError when there is none."""
+def read_anchors(path: Path) -> tuple[Anchor, ...]:
+    """All measured points of a file or folder, at least one. Raises CheckpointError when there is none, or it can't be read."""
+    if (path / ScaleDir(path).result.name).is_file() or path.name == ScaleDir(path).result.name:
+        found = _of_scale(path)
+    elif (path / PILOT).is_file() or path.name == PILOT:
+        found = _of_pilot(path if path.name == PILOT else path / PILOT)
+    elif path.is_dir() and RunDir(path).resolved.is_file():
+        found = _of_run(path)
+    else:
+        raise CheckpointError(f"{path} holds nothing measured", where=WHERE, fix=FIX)
+    if not found:
+        raise CheckpointError(f"{path} holds no measured speed", where=WHERE, fix=FIX)
+    return found
+
+
+def _of_scale(path: Path) -> tuple[Anchor, ...]:
     result = read_scale(path)
     points = [point for point in result.measured if point.tokens_per_s]
-    if not points:
-        raise CheckpointError(f"{path} has no measured point", where="--measured", fix=FIX)
-    point = min(points, key=lambda each: each.ranks)
-    return Anchor(ranks=point.ranks, stage=point.stage, tokens_per_s=float(point.tokens_per_s or 0), origin=str(path))
+    # Ranks that shared a core say nothing of ranks that have one.
+    own = [point for point in points if not point.oversubscribed] or points
+    return tuple(
+        Anchor(
+            ranks=point.ranks,
+            stage=point.stage,
+            tokens_per_s=float(point.tokens_per_s or 0.0),
+            on_cpu=point.accelerators is None,
+            model=result.model,
+            method="",
+            origin=str(path),
+            threads=point.threads,
+        )
+        for point in own
+    )
+
+
+def _of_pilot(file: Path) -> tuple[Anchor, ...]:
+    run_dir = RunDir(file.parent)
+    try:
+        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        speed, on_cpu = float(facts["measured"]["tokens_per_s"]), facts["accelerator"] == "cpu"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} is no result of a pilot: {error!r}", where=WHERE, fix=FIX) from error
+    return (_anchor(load_resolved(run_dir.resolved), speed, on_cpu=on_cpu, origin=file),) if speed > 0 else ()
+
+
+def _of_run(path: Path) -> tuple[Anchor, ...]:
+    """The median speed of a run's updates on the ranks it ended with, the first ones left out."""
+    record, resolved = read_run(path, with_ranks=False), load_resolved(RunDir(path).resolved)
+    ranks = record.updates[-1].get("world_size", resolved.world_size) if record.updates else 0
+    lines = [line for line in record.updates if line.get("world_size", ranks) == ranks]
+    speeds = [each.tokens / each.train_s for line in lines if int(line.get("update", 0)) > WARM_UP and (each := covered(line)).train_s > 0]
+    if not speeds:
+        return ()
+    anchor = _anchor(resolved, median(speeds), on_cpu=_is_on_cpu(record), origin=path)
+    return (dataclasses.replace(anchor, ranks=int(ranks)),)
+
+
+def _is_on_cpu(record: RunRecord) -> bool:
+    """Where nothing was allocated on an accelerator the ranks computed on cores."""
+    return not any(isinstance(line.get("allocated_bytes"), int) for line in record.updates)
+
+
+def _anchor(resolved: ResolvedSpec, speed: float, *, on_cpu: bool, origin: Path) -> Anchor:
+    spec = resolved.spec
+    return Anchor(
+        ranks=resolved.world_size,
+        stage=spec.zero.stage,
+        tokens_per_s=speed,
+        on_cpu=on_cpu,
+        model=spec.model.model_name_or_path,
+        method=spec.method.type,
+        origin=str(origin),
+    )
+
+
+def require_like(anchors: tuple[Anchor, ...], resolved: ResolvedSpec, *, on_cpu: bool, accelerator: str) -> None:
+    """Raises SpecError when what was measured is another model, another method, or another kind of machine: its speed says nothing of this one."""
+    spec, first = resolved.spec, anchors[0]
+    differs = []
+    if first.model != spec.model.model_name_or_path:
+        differs.append(f"the model was {first.model}, here it is {spec.model.model_name_or_path}")
+    if first.method and first.method != spec.method.type:
+        differs.append(f"the method was {first.method}, here it is {spec.method.type}")
+    if first.on_cpu != on_cpu:
+        differs.append(f"it ran on {'CPU cores' if first.on_cpu else 'accelerators'}, and {accelerator} is to be simulated")
+    if differs:
+        fix = "name a measurement of this spec on such an accelerator, or leave --measured out"
+        raise SpecError(f"{first.origin} was measured otherwise: {'; '.join(differs)}", where=WHERE, fix=fix)
+
+
+def nearest(anchors: tuple[Anchor, ...], ranks: int, stage: int) -> Anchor:
+    """The anchor of that stage, if there is one, whose number of ranks is nearest by ratio; of two the one with fewer."""
+    own = [each for each in anchors if each.stage == stage] or list(anchors)
+    return min(own, key=lambda each: (abs(math.log(each.ranks / ranks)), each.ranks))

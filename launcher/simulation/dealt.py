@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from dataclasses import dataclass
 
+from ftcore.spec.deals import Dealt
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.lengths import DataLengths
 from launcher.memory.shape import ModelShape
@@ -16,24 +16,6 @@ DRAWN_SAMPLES = 40_000
 MOST_UPDATES = 20
 BIN_MIDDLE = 0.92
 """Of a histogram bin's upper bound, the length that stands for its samples: bins are a factor of 2^(1/4) wide."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dealt:
-    """Means over the updates that were dealt to one number of ranks."""
-
-    micro_steps: float
-    """Of an update."""
-    samples: float
-    """Of an update."""
-    tokens: float
-    """Of an update, those of samples."""
-    imbalance: float
-    """Cost of the dearest rank over that of the mean rank: what an update takes where ranks wait at its end."""
-    step_imbalance: float
-    """The same where ranks wait for one another after each micro-step, as ZeRO-3 has them do."""
-    idle_ranks: float = 0.0
-    """Ranks without a sample, of an update."""
 
 
 def attention_share(shape: ModelShape, supervised_share: float) -> float:
@@ -51,7 +33,16 @@ def deal_by_lengths(resolved: ResolvedSpec, shape: ModelShape, lengths: DataLeng
     share, chance = attention_share(shape, lengths.supervised_share), random.Random(0)
     rows = [_dealt(_drawn(lengths, size, chance), ranks, max(spec.batch.micro_batch_tokens, 1), share) for _ in range(times)]
     micro_steps, imbalance, step_imbalance, idle = (sum(row[index] for row in rows) / times for index in range(4))
-    return Dealt(micro_steps=micro_steps, samples=portion.samples, tokens=portion.tokens, imbalance=imbalance, step_imbalance=step_imbalance, idle_ranks=idle)
+    return Dealt(
+        ranks=ranks,
+        updates=times,
+        micro_steps=micro_steps,
+        samples=portion.samples,
+        tokens=portion.tokens,
+        imbalance=imbalance,
+        step_imbalance=step_imbalance,
+        idle_ranks=idle,
+    )
 
 
 def _drawn(lengths: DataLengths, size: int, chance: random.Random) -> list[float]:

@@ -8,24 +8,26 @@ from launcher.combinations.verdict import REFUSED_WORD, verdict
 from launcher.memory.capacity import Capacity
 from launcher.memory.cost import evaluation_seconds, updates_of
 from launcher.memory.fit import shortages
-from launcher.memory.roofline import peak_flops
+from launcher.simulation.anchor import nearest
 from launcher.simulation.limiting import limiting
 from launcher.simulation.point import Fit, SimulatedPoint
 from launcher.simulation.setting import Setting
 from launcher.simulation.timing import Timed, tied, timed
-from launcher.simulation.uncertainty import band
+from launcher.simulation.uncertainty import half_width
 
 
 def point_of(setting: Setting, ranks: int, stage: int) -> SimulatedPoint:
     """One point; its speedup is its ranks until it is set against another (see launcher.simulation.sweep)."""
-    found = timed(setting, ranks, stage)
-    if setting.anchor is not None:
-        found = tied(setting, found, setting.anchor)
-    resolved, dealt, update = found.resolved, found.dealt, found.update
+    found, anchor = timed(setting, ranks, stage), None
+    if setting.anchors:
+        anchor = nearest(setting.anchors, ranks, stage)
+        found = tied(setting, found, anchor)
+    resolved, dealt, update, portion = found.resolved, found.dealt, found.update, found.portion
     nodes, total, lengths = len(resolved.hosts), found.total_s, setting.data.train
-    off = band(ranks=ranks, anchor_ranks=setting.anchor.ranks if setting.anchor else None, devices_per_node=setting.gpus_per_node)
+    sent, on_cpu = update.communication_s / total, setting.accelerator.is_host
+    off = half_width(ranks=ranks, anchor_ranks=anchor.ranks if anchor else None, communication_share=sent, on_cpu=on_cpu)
     updates = updates_of(resolved, lengths)
-    evaluations = evaluation_seconds(resolved, setting.data.evaluated_tokens / max(1.0, dealt.tokens), update, updates)
+    evaluations = evaluation_seconds(resolved, setting.data.evaluated_tokens / max(1.0, portion.tokens), update, updates)
     run_s = updates * total + evaluations
     hours, price = run_s * ranks / 3600, resolved.spec.hardware.price_per_hour
     phases = {
@@ -39,17 +41,17 @@ def point_of(setting: Setting, ranks: int, stage: int) -> SimulatedPoint:
         ranks=ranks,
         nodes=nodes,
         stage=stage,
-        samples=dealt.samples,
-        tokens=dealt.tokens,
+        samples=portion.samples,
+        tokens=portion.tokens,
         micro_steps=dealt.micro_steps,
         update_seconds=total,
-        low_s=total / (1 + off),
+        low_s=total * (1 - off),
         high_s=total * (1 + off),
-        tokens_per_s=dealt.tokens / total,
-        supervised_tokens_per_s=dealt.tokens * lengths.supervised_share / total,
+        tokens_per_s=portion.tokens / total,
+        supervised_tokens_per_s=portion.tokens * lengths.supervised_share / total,
         speedup=float(ranks),
         efficiency=1.0,
-        mfu=found.model_flops / (peak_flops(resolved.spec, setting.accelerator) * total),
+        mfu=found.ideal_s / total,
         phases=phases,
         limiting=limiting(phases, accelerator=setting.accelerator, nodes=nodes, idle_ranks=dealt.idle_ranks, ranks=ranks),
         fit=_fit(setting, found),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 
+from ftcore.spec.deals import Dealt
 from ftcore.spec.resolved import ResolvedSpec
+from launcher.memory.accelerators import Accelerator
 from launcher.memory.items import Ledger
 from launcher.memory.ledger import build_ledger
 from launcher.memory.network import network_of
 from launcher.memory.roofline import UpdateTime, update_time
 from launcher.memory.traffic import traffic_of
-from launcher.memory.work import work_of
+from launcher.memory.work import Portion, cut_update, work_of
 from launcher.simulation.anchor import Anchor
-from launcher.simulation.dealt import Dealt, deal_by_lengths
+from launcher.simulation.dealt import deal_by_lengths
 from launcher.simulation.setting import Setting
 from launcher.simulation.sized import sized
+
+LEAST_LEFT = 0.2
+"""Of the expected computing, what an anchor's speed must leave after its collectives to be split into the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +33,11 @@ class Timed:
     dealt: Dealt
     update: UpdateTime
     idle_s: float
-    """What the other ranks wait for the one with the dearest samples."""
-    model_flops: float
-    """Of a rank, on average; recomputed ones not counted."""
+    """What the mean rank waits for the one with the dearest samples."""
+    ideal_s: float
+    """What the model's operations (recomputed ones not counted) would take at the data sheet's rate."""
+    portion: Portion
+    """An average update."""
 
     @property
     def total_s(self) -> float:
@@ -38,26 +46,52 @@ class Timed:
 
 
 def timed(setting: Setting, ranks: int, stage: int) -> Timed:
-    """The update of a point by the data sheet's rates and what training reaches of them."""
+    """The update of a point by the data sheet's rates and what training reaches of them.
+
+    The mean rank's computing, the wait for the dearest rank by the deal, and collectives by the micro-steps of the deal.
+    """
     resolved = sized(setting, ranks, stage)
     spec, shape, lengths = resolved.spec, setting.shape, setting.data.train
     ledger = build_ledger(resolved, shape, on_cpu=setting.accelerator.is_host)
     dealt = setting.dealt.get(ranks) or deal_by_lengths(resolved, shape, lengths)
     work = work_of(resolved, shape, lengths, ledger.trained)
     traffic = traffic_of(resolved, shape, ledger.trained, max(1, round(dealt.micro_steps)))
-    update = update_time(spec, work, traffic, setting.accelerator, network_of(resolved, setting.accelerator))
+    accelerator = rates_of(setting, ranks)
+    update = update_time(spec, work, traffic, accelerator, network_of(resolved, accelerator))
     waits = dealt.step_imbalance if spec.zero.stage == 3 else dealt.imbalance
-    idle = (update.compute_s + update.memory_s) * (waits - 1)
-    return Timed(resolved=resolved, ledger=ledger, dealt=dealt, update=update, idle_s=idle, model_flops=work.model_flops)
+    idle = (update.compute_s + update.memory_s) * max(0.0, waits - 1)
+    return Timed(
+        resolved=resolved,
+        ledger=ledger,
+        dealt=dealt,
+        update=update,
+        idle_s=idle,
+        ideal_s=update.mfu * update.total_s,
+        portion=cut_update(spec, ranks, lengths),
+    )
+
+
+def rates_of(setting: Setting, ranks: int) -> Accelerator:
+    """The accelerator; of a CPU whose ranks keep fewer cores busy than there are, those cores."""
+    accelerator = setting.accelerator
+    if not accelerator.is_host or setting.cores_per_rank is None:
+        return accelerator
+    share = min(1.0, ranks * setting.cores_per_rank / len(os.sched_getaffinity(0)))
+    names = ("bf16_flops", "fp16_flops", "fp32_flops", "memory_bandwidth")
+    return dataclasses.replace(accelerator, **{name: getattr(accelerator, name) * share for name in names})
 
 
 def tied(setting: Setting, point: Timed, anchor: Anchor) -> Timed:
     """The point with its computing as many times as long as the anchor's was measured to be: what is no communication there, over what was expected."""
     at = timed(setting, anchor.ranks, anchor.stage)
-    seconds = at.dealt.tokens / anchor.tokens_per_s
+    seconds = at.portion.tokens / anchor.tokens_per_s
     expected, measured = at.total_s - at.update.communication_s, seconds - at.update.communication_s
-    # A run that is faster than its own collectives tells nothing of them: all of it is scaled then.
-    factor = measured / expected if measured > 0.2 * expected else seconds / at.total_s
-    update = point.update
-    scaled = {name: getattr(update, name) * factor for name in ("compute_s", "memory_s", "launch_s", "offload_s")}
-    return dataclasses.replace(point, update=dataclasses.replace(update, **scaled), idle_s=point.idle_s * factor)
+    if measured < LEAST_LEFT * expected:
+        # Faster than its own collectives were thought to be: they tell nothing, and all of it is scaled.
+        return _scaled(point, seconds / at.total_s, ("compute_s", "memory_s", "launch_s", "offload_s", "communication_s"))
+    return _scaled(point, measured / expected, ("compute_s", "memory_s", "launch_s", "offload_s"))
+
+
+def _scaled(point: Timed, factor: float, names: tuple[str, ...]) -> Timed:
+    parts = {name: getattr(point.update, name) * factor for name in names}
+    return dataclasses.replace(point, update=dataclasses.replace(point.update, **parts), idle_s=point.idle_s * factor)
