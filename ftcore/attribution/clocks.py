@@ -22,6 +22,9 @@ class Clock(Protocol):
     def seconds(self, mark: Any) -> float:
         """When it was reached, from a beginning that all ranks of a host share; `is_past` must hold."""
 
+    def held_up(self, mark: Any) -> float:
+        """Seconds for which this thread could have run until then and got no processor, since it began; 0 where that is not known, or doesn't matter."""
+
     def is_past(self, mark: Any) -> bool:
         """Whether it can be read without waiting."""
 
@@ -36,13 +39,25 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The monotonic clock: on a CPU what is called is done on return."""
+    """The monotonic clock: on a CPU what is called is done on return. For the thread that makes it.
+
+    Where processes share processors a rank may stand still for as long as it works. Linux counts that by thread (Documentation/scheduler/sched-stats.rst,
+    /proc/<pid>/schedstat: time on the processor, time waiting for one, slices); a read takes about a microsecond of processor time.
+    """
 
     def __init__(self, read: Callable[[], float] = time.perf_counter) -> None:
-        self.mark = read
+        self._read = read
+        self._statistics = _open_statistics()
 
-    def seconds(self, mark: Any) -> float:
-        return float(mark)
+    def mark(self) -> tuple[float, bytes]:
+        return self._read(), os.pread(self._statistics, 64, 0) if self._statistics >= 0 else b""
+
+    def seconds(self, mark: tuple[float, bytes]) -> float:
+        return mark[0]
+
+    def held_up(self, mark: tuple[float, bytes]) -> float:
+        fields = mark[1].split()
+        return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
 
     def is_past(self, mark: Any) -> bool:
         return True
@@ -79,6 +94,9 @@ class DeviceClock:
         event.record()
         return event
 
+    def held_up(self, mark: Any) -> float:
+        return 0.0
+
     def seconds(self, mark: Any) -> float:
         return self._origin_s + float(self._origin.elapsed_time(mark)) / 1e3
 
@@ -87,6 +105,14 @@ class DeviceClock:
 
     def is_aside(self) -> bool:
         return bool(torch.cuda.current_stream() != self._stream)
+
+
+def _open_statistics() -> int:
+    """Of this thread; -1 where the kernel keeps none. Stays open as long as the process: a rank has one clock."""
+    try:
+        return os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def clock_of(device: torch.device) -> Clock:

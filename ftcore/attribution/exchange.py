@@ -29,14 +29,15 @@ SPILLED = slice(4, 4 + REGIONS)
 KEPT = slice(SPILLED.stop, SPILLED.stop + REGIONS)
 STARTED = slice(KEPT.stop, KEPT.stop + REGIONS)
 DONE = slice(STARTED.stop, STARTED.stop + len(BUSY))
-FACTS = DONE.stop
-"""So many numbers; seconds by region of collectives without and with a slot, collectives started, seconds of each phase of BUSY."""
+HELD = slice(DONE.stop, DONE.stop + len(BUSY))
+FACTS = HELD.stop
+"""So many numbers; seconds by region of collectives without and with a slot, collectives started, seconds of each phase of BUSY, what was held up."""
 
 
 def to_row(stretch: Stretch, values: Sequence[float], *, cost: float, updates: int) -> Floats:
     """float64 [values + FACTS + 3 x slots]."""
     kept, spilled = zip(*stretch.blocked, strict=True)
-    facts = (cost, updates, stretch.seconds, stretch.elsewhere, *spilled, *kept, *stretch.counts, *stretch.busy)
+    facts = (cost, updates, stretch.seconds, stretch.elsewhere, *spilled, *kept, *stretch.counts, *stretch.busy, *stretch.held_up)
     return np.array([*values, *facts, *stretch.came, *stretch.waits_from, *stretch.waited], dtype=np.float64)
 
 
@@ -110,5 +111,6 @@ def _rank(rank: int, host: str, facts: Floats, idle: float, caused_R: Floats, mo
         caused_idle_seconds=sum(caused.values()),
         late_phase=max(caused, key=lambda phase: caused[phase]) if caused else "",
         caused_by_phase=caused,
+        held_up={name: float(held) for name, held in zip(BUSY, facts[HELD], strict=True)},
         cost=float(facts[COST]),
     )

@@ -30,6 +30,8 @@ class Stretch:
     seconds: float
     busy: list[float]
     """By place in BUSY, without what is blocked."""
+    held_up: list[float]
+    """What of `busy` the rank could have worked and got no processor."""
     blocked: list[list[float]]
     """In collectives of all ranks by region: those with a slot, and those without."""
     elsewhere: float
@@ -52,6 +54,7 @@ def _fresh(began: float, capacities: tuple[int, ...]) -> Stretch:
         began=began,
         seconds=0.0,
         busy=[0.0] * len(BUSY),
+        held_up=[0.0] * len(BUSY),
         blocked=[[0.0, 0.0] for _ in range(REGIONS)],
         elsewhere=0.0,
         counts=[0] * REGIONS,
@@ -76,6 +79,7 @@ class Timeline:
         self._stretches = 0
         self._last: float | None = None
         """When the last mark that was read lies; None: none was."""
+        self._held_up = 0.0
         self._marks.append((clock.mark(), OTHER, NO_SLOT))
         self._blocked_in: int | None = None
         """The slot of what the marks that are read end in; None: the rank works there."""
@@ -157,19 +161,22 @@ class Timeline:
         marks, clock, stretch = self._marks, self._clock, self._stretch
         while marks and (all_of_them or clock.is_past(marks[0][0])):
             mark, code, slot = marks.popleft()
-            now = clock.seconds(mark)
+            now, held_up = clock.seconds(mark), clock.held_up(mark)
             if code == LAUNCH:
                 # In another queue it may lie before marks that were taken earlier, and it ends no phase.
                 if slot >= 0:
                     stretch.came[slot] = stretch.waits_from[slot] = now
                 continue
             if self._last is None:
-                self._last = stretch.began = now
+                self._last, self._held_up = now, held_up
+                stretch.began = now
             spent, self._last = now - self._last, now
+            held_up, self._held_up = held_up - self._held_up, held_up
             if self._blocked_in is not None:
                 self._charge_wait(self._blocked_in, spent)
             else:
                 stretch.busy[self._read_phase] += spent
+                stretch.held_up[self._read_phase] += held_up
             self._blocked_in = slot if code == BEGIN else None
             if code >= 0:
                 self._read_phase = code

@@ -22,6 +22,8 @@ class RankPhases:
     """What this rank was at when it came late; empty when nobody waited for it."""
     caused_by_phase: dict[str, float]
     """`caused_idle_seconds`, by what the rank was at; phases that made nobody wait are missing."""
+    held_up: dict[str, float]
+    """What of its phases outside of collectives it stood still, since its host had no processor free for it; on an accelerator 0."""
     cost: float
     """Planned cost of its micro-steps (ftcore.batch.cost): 1 is a token's matrix products."""
 
@@ -33,6 +35,7 @@ class RankPhases:
             "phases": self.phases,
             "caused_idle_seconds": self.caused_idle_seconds,
             "late_phase": self.late_phase,
+            "held_up_seconds": sum(self.held_up.values()),
             "cost": self.cost,
         }
 

@@ -1,7 +1,8 @@
-"""Watches for a rank that the others wait for again and again, and says what makes it slow: its data, more work than others, or the device.
+"""Watches for a rank that takes longer for its own work again and again, so that the others wait for it, and says what makes it slow.
 
-Training, checkpoints and evaluations are watched apart, so that a rank that is slow in one of them alone is found there. tests/ranks/test_phases_slow.py and
-benchmarks/slow_rank.py hold how often a planted one is named, and a balanced run names nobody.
+A rank's own work is its time outside of collectives, without what it was held up for want of a processor: on a host that is shared, ranks are held up by
+turns, and more than most slow ranks are slow. Training, checkpoints and evaluations are watched apart, so that a rank that is slow in one of them alone is
+found there. benchmarks/slow_rank.py measures how often a planted one is named; in docs/phases.md is what it found.
 """
 
 from __future__ import annotations
@@ -13,37 +14,44 @@ from dataclasses import dataclass
 from ftcore.attribution.told import RankPhases, ToldPhases
 from ftcore.diagnostics.curve import median
 from ftcore.diagnostics.findings import Cause, Finding
-from ftcore.diagnostics.standing_out import standing_out
+from ftcore.diagnostics.standing_out import ahead_of_others, standing_out
 
 SKIPPED = 2
 """Stretches at the start, in which ranks make what they keep: DeepSpeed's traces, optimizer state, caches."""
 WINDOW = 20
 """Stretches a judgement looks at."""
-FEWEST = {"training": 8, "checkpoint": 3, "evaluation": 3}
-RARE = ("checkpoint", "evaluation")
-COMPUTING = ("forward", "backward")
+CLEARLY = 2.0
+"""Times what the told phase costs, for another phase to be news."""
 EXPLAINED = 0.5
 """Share of what a rank computes longer that its cost must explain for the data to be the cause."""
+COMPUTING = ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a run that is watched by itself."""
+
+    phases: tuple[str, ...]
+    fewest: int
+    """Stretches before the first judgement."""
+    least_share: float
+    """Of its time that a slow rank must cost to be worth telling."""
+    least_s: float
+    """Seconds of it each time: rank 0 writes the logs, and commits each checkpoint for all."""
+
+
+PARTS = (
+    Part(phases=("data_wait", "forward", "backward", "optimizer", "other"), fewest=8, least_share=0.08, least_s=0.002),
+    Part(phases=("checkpoint",), fewest=4, least_share=0.25, least_s=0.15),
+    Part(phases=("evaluation",), fewest=4, least_share=0.15, least_s=0.01),
+)
 ADVICE = {
     "data_wait": "its data come late: look at its host's disk and processors, or raise data.prefetch_updates",
     "checkpoint": "its part of a checkpoint takes longer to hand over: look at its host's disk and memory",
     "evaluation": "its share of the rows takes longer: look at its host's clocks, heat, and what else runs there",
-    "other": "it is held up outside of the model: look at what else runs in its process and on its host",
+    "other": "it is held up outside of the model: look at what else its process does, and at its host",
 }
 CAUSES = {"other": "process"}
-CLEARLY = 2.0
-"""Times what the told phase costs, for another phase to be news."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """One stretch as one part of the run saw it."""
-
-    seconds: float
-    """What it took."""
-    ranks: tuple[RankPhases, ...]
-    waits: tuple[float, ...]
-    """By rank, what a mean other rank waited for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,73 +68,59 @@ class SlowRankWatch:
 
     def __init__(self) -> None:
         self._seen = 0
-        self._sights = {part: deque[Sight](maxlen=WINDOW) for part in FEWEST}
-        self._named: dict[str, Named | None] = dict.fromkeys(FEWEST)
+        self._sights = [deque[ToldPhases](maxlen=WINDOW) for _ in PARTS]
+        self._named: list[Named | None] = [None for _ in PARTS]
 
     def feed(self, update: int, told: ToldPhases) -> list[Finding]:
         """New findings of the stretch that ended with this update (from 1), none most of the time."""
         self._seen += 1
-        if len(told.ranks) < 2:
-            return []
-        found = [self._judge(part, update) for part in FEWEST if self._look(part, told)]
+        found = []
+        for place, part in enumerate(PARTS):
+            if len(told.ranks) > 1 and self._is_sight(part, told):
+                self._sights[place].append(told)
+                found.append(self._judge(place, update))
         return [finding for finding in found if finding is not None]
 
-    def _look(self, part: str, told: ToldPhases) -> bool:
-        """Whether there is anything of this part of the run in the stretch."""
-        others = len(told.ranks) - 1
-        waits = tuple(sum(lost for phase, lost in rank.caused_by_phase.items() if _part_of(phase) == part) / others for rank in told.ranks)
-        seconds = median([_seconds(part, rank) for rank in told.ranks]) + (sum(waits) if part in RARE else 0.0)
-        if seconds <= 0 or (part not in RARE and self._seen <= SKIPPED):
-            return False
-        self._sights[part].append(Sight(seconds, told.ranks, waits))
-        return True
+    def _is_sight(self, part: Part, told: ToldPhases) -> bool:
+        """Whether the stretch has anything of this part: a stretch without a checkpoint still looks for one, in microseconds."""
+        spent = median([sum(rank.phases[phase] for phase in part.phases) for rank in told.ranks])
+        return spent > part.least_s / 10 and (told.updates == 0 or self._seen > SKIPPED or len(part.phases) == 1)
 
-    def _judge(self, part: str, update: int) -> Finding | None:
-        sights = list(self._sights[part])
-        rank = standing_out([sight.waits for sight in sights], [sight.seconds for sight in sights], FEWEST[part])
-        before = self._named[part]
-        if rank is None:
+    def _judge(self, place: int, update: int) -> Finding | None:
+        part, sights, before = PARTS[place], list(self._sights[place]), self._named[place]
+        own = [[_own(rank, part.phases) for rank in told.ranks] for told in sights]
+        usual = median([median(each) for each in own])
+        slow = standing_out(own, least=max(part.least_s, part.least_share * usual), fewest=part.fewest)
+        if not slow:
             # Not at the first doubt: a rank at the limit would be told again and again.
-            self._named[part] = before if before is not None and _is_still_latest(before.rank, sights) else None
+            still = before is not None and sum(ahead_of_others(each, before.rank) > 0 for each in own) > 0.75 * len(own)
+            self._named[place] = before if still else None
             return None
-        lost = _lost_by_phase(part, sights, rank)
-        phase = max(lost, key=lost.__getitem__)
-        if before is not None and before.rank == rank and lost[phase] < CLEARLY * lost.get(before.phase, 0.0):
-            phase = before.phase
-        cause = _cause(phase, sights, rank)
-        named = Named(rank, phase, cause.name)
-        self._named[part] = named
+        rank = before.rank if before is not None and before.rank in slow else slow[0]
+        named, cause = _name(part, sights, rank, before)
+        self._named[place] = named
         return None if named == before else _finding(part, update, sights, named, cause)
 
 
-def _part_of(phase: str) -> str:
-    return phase if phase in RARE else "training"
+def _own(rank: RankPhases, phases: Sequence[str]) -> float:
+    """Seconds of a rank's own work."""
+    return sum(rank.phases[phase] - rank.held_up[phase] for phase in phases)
 
 
-def _seconds(part: str, rank: RankPhases) -> float:
-    """What the stretch took of it; of a rare part without waiting, which is not told apart."""
-    return rank.phases[part] if part in RARE else rank.phase_seconds - sum(rank.phases[each] for each in RARE)
+def _name(part: Part, sights: Sequence[ToldPhases], rank: int, before: Named | None) -> tuple[Named, Cause]:
+    more = {phase: median([ahead_of_others([_own(each, (phase,)) for each in told.ranks], rank) for told in sights]) for phase in part.phases}
+    phase = max(more, key=more.__getitem__)
+    if before is not None and before.rank == rank and more[phase] < CLEARLY * more[before.phase]:
+        phase = before.phase
+    cause = _cause(phase, sights, rank)
+    return Named(rank, phase, cause.name), cause
 
 
-def _is_still_latest(rank: int, sights: Sequence[Sight]) -> bool:
-    return sum(sight.waits[rank] == max(sight.waits) for sight in sights) > len(sights) / 2
-
-
-def _lost_by_phase(part: str, sights: Sequence[Sight], rank: int) -> dict[str, float]:
-    lost: dict[str, float] = {}
-    for sight in sights:
-        for phase, seconds in sight.ranks[rank].caused_by_phase.items():
-            if _part_of(phase) == part:
-                lost[phase] = lost.get(phase, 0.0) + seconds
-    return lost
-
-
-def _cause(phase: str, sights: Sequence[Sight], rank: int) -> Cause:
+def _cause(phase: str, sights: Sequence[ToldPhases], rank: int) -> Cause:
     if phase in ADVICE:
         return Cause(name=CAUSES.get(phase, phase), suspected=True, what=ADVICE[phase])
-    cost = _ratio([[each.cost for each in sight.ranks] for sight in sights], rank)
-    names = COMPUTING if phase in COMPUTING else (phase,)
-    longer = _ratio([[sum(each.phases[name] for name in names) for each in sight.ranks] for sight in sights], rank)
+    cost = _ratio([[each.cost for each in told.ranks] for told in sights], rank)
+    longer = _ratio([[_own(each, COMPUTING if phase in COMPUTING else (phase,)) for each in told.ranks] for told in sights], rank)
     what = f"it was dealt {cost:.2f} times the others' cost and takes {longer:.2f} times as long"
     if phase in COMPUTING and cost - 1 >= EXPLAINED * (longer - 1):
         return Cause(name="data", suspected=True, what=f"{what}: raise batch.global_batch_size, so that the deal evens out")
@@ -140,11 +134,13 @@ def _ratio(values: Sequence[Sequence[float]], rank: int) -> float:
     return totals[rank] / others if others > 0 else 1.0
 
 
-def _finding(part: str, update: int, sights: Sequence[Sight], named: Named, cause: Cause) -> Finding:
-    host = sights[-1].ranks[named.rank].host
-    waited, seconds = sum(sight.waits[named.rank] for sight in sights), sum(sight.seconds for sight in sights)
-    share = waited / seconds
-    unit = {"training": "the time between logs", "checkpoint": "the time that saves take", "evaluation": "the time of evaluations"}[part]
-    what = f"rank {named.rank} on {host} is slow in {named.phase}: the others wait for it {share:.0%} of {unit}, {1e3 * waited / len(sights):.0f} ms each time"
+def _finding(part: Part, update: int, sights: Sequence[ToldPhases], named: Named, cause: Cause) -> Finding:
+    ranks = [told.ranks[named.rank] for told in sights]
+    others = len(sights[0].ranks) - 1
+    waited = sum(lost for rank in ranks for phase, lost in rank.caused_by_phase.items() if phase in part.phases) / others
+    seconds = sum(rank.phase_seconds for rank in ranks)
+    later = median([ahead_of_others([_own(each, part.phases) for each in told.ranks], named.rank) for told in sights])
+    host, share = ranks[-1].host, waited / seconds
+    what = f"rank {named.rank} on {host} is slow in {named.phase}: {1e3 * later:.3g} ms longer than the others each time (of {len(sights)})"
     facts = {"rank": named.rank, "host": host, "phase": named.phase, "share": share, "cause": named.cause}
-    return Finding(kind="slow_rank", update=update, what=f"{what} (last {len(sights)})", causes=(cause,), facts=facts)
+    return Finding(kind="slow_rank", update=update, what=f"{what}, who wait {share:.0%} of the time for it", causes=(cause,), facts=facts)

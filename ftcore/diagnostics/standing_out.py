@@ -1,6 +1,6 @@
-"""Whether one rank is late again and again, or the ranks take turns: a test that noise of any size passes seldom. Plain floats.
+"""Whether one rank takes longer than the others again and again, or the ranks take turns: a test that noise of any size passes seldom. Plain floats.
 
-Axes: n observations, each with a value a rank: seconds for which another rank waited for it.
+Axes: n observations, each with W values, the seconds that each rank took for its own work.
 """
 
 from __future__ import annotations
@@ -10,32 +10,36 @@ from collections.abc import Sequence
 
 from ftcore.diagnostics.curve import SIGMA_OF_MAD, deviation, median
 
-LEAST_SHARE, LEAST_S = 0.08, 0.002
-"""Of the time that the observations took, and seconds of each: less is not worth telling, and smaller than what rank 0 does more than others in a log."""
 CERTAIN = 5e-4
-"""Chance at which a rank that is late in every second observation is taken for a slow one."""
+"""Chance, over all ranks, at which ranks that are each the slower one in every second observation show what is taken for a slow rank."""
 CLEAR = 6.0
 """Standard deviations by which few observations that agree must lie above zero."""
 
 
-def leads(values: Sequence[Sequence[float]], rank: int) -> list[float]:
-    """By how much the others waited longer for `rank` than for the rank after it, in each observation; below zero where another rank was later."""
-    return [each[rank] - max(value for other, value in enumerate(each) if other != rank) for each in values]
+def ahead_of_others(values: Sequence[float], rank: int) -> float:
+    """By how much a rank's value is above the median of the others'; below zero where it is the faster one."""
+    return values[rank] - median([value for other, value in enumerate(values) if other != rank])
 
 
-def standing_out(values: Sequence[Sequence[float]], seconds: Sequence[float], fewest: int) -> int | None:
-    """The rank that is later than all others in nearly each of n observations of `seconds`, by enough to matter; None: no rank."""
+def standing_out(values: Sequence[Sequence[float]], *, least: float, fewest: int) -> list[int]:
+    """The ranks that take longer than the others in nearly each observation, by at least `least` seconds in half of them; the slowest first.
+
+    None with less than `fewest` observations: that many that agree are enough where they lie close together, and more where they scatter.
+    """
     if len(values) < fewest or len(values[0]) < 2:
-        return None
-    totals = [median([each[rank] for each in values]) for rank in range(len(values[0]))]
-    rank = max(range(len(totals)), key=totals.__getitem__)
-    ahead = leads(values, rank)
+        return []
+    world_size = len(values[0])
+    ahead = [[ahead_of_others(each, rank) for each in values] for rank in range(world_size)]
+    slow = [rank for rank in range(world_size) if _stands_out(ahead[rank], least, CERTAIN / world_size)]
+    return sorted(slow, key=lambda rank: -median(ahead[rank]))
+
+
+def _stands_out(ahead: Sequence[float], least: float, certain: float) -> bool:
     typical = median(ahead)
-    if typical < LEAST_S or typical < LEAST_SHARE * median(seconds):
-        return None
-    spread = SIGMA_OF_MAD * deviation(ahead, typical)
-    is_clear = min(ahead) > 0 and typical > CLEAR * spread
-    return rank if is_clear or chance(sum(lead > 0 for lead in ahead), len(ahead)) <= CERTAIN else None
+    if typical < least:
+        return False
+    is_clear = min(ahead) > 0 and typical > CLEAR * SIGMA_OF_MAD * deviation(ahead, typical)
+    return is_clear or chance(sum(each > 0 for each in ahead), len(ahead)) <= certain
 
 
 def chance(hits: int, of: int) -> float:
