@@ -34,10 +34,10 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charts:
-    """Drawings side by side where there is room."""
+    """Drawings, and small tables, side by side where there is room."""
 
     kind: ClassVar[str] = "charts"
-    charts: tuple[Chart, ...]
+    charts: tuple[Chart | Table, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

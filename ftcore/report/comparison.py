@@ -49,8 +49,10 @@ def comparison_table(views: Sequence[RunView]) -> Table:
 
 def _cells(measure: Measure) -> Iterator[Cell]:
     told = [value for value in measure.values if value is not None and math.isfinite(value)]
-    best = {"low": min, "high": max}[measure.best](told) if measure.best and len(told) > 1 and min(told) < max(told) else None
-    return (Cell(text=measure.show(value), tone="good" if value is not None and value == best else "") for value in measure.values)
+    # What looks the same is no better.
+    is_ranked = measure.best and len({measure.show(value) for value in told}) > 1
+    best = measure.show({"low": min, "high": max}[measure.best](told)) if is_ranked else ""
+    return (Cell(text=measure.show(value), tone="good" if best and measure.show(value) == best else "") for value in measure.values)
 
 
 def _is_told(value: Value) -> bool:

@@ -13,6 +13,7 @@ from ftcore.spec.run_record import Line, covered
 MOST_POINTS = 360
 """Of a drawn curve: about one for each pixel of a chart, more would not be seen."""
 LEAST_SMOOTHED = 12
+LEAST_CAPPED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,25 @@ def smoothed(y: Sequence[float], weights: Sequence[float]) -> list[float]:
         weight = below[end] - below[start]
         found.append((above[end] - above[start]) / weight if weight > 0 else math.nan)
     return found
+
+
+def cap_of(values: Iterable[float]) -> float:
+    """Above it lie a few values so far from all others that a drawing of them would show nothing else; infinity where there are none.
+
+    It is one and a half times the range from the 5th to the 95th percentile above that range.
+    """
+    finite = sorted(value for value in values if math.isfinite(value))
+    if len(finite) < LEAST_CAPPED:
+        return math.inf
+    low, high = finite[len(finite) // 20], finite[-1 - len(finite) // 20]
+    cap = high + max(1.5 * (high - low), 0.1 * abs(high))
+    return cap if finite[-1] > cap else math.inf
+
+
+def without_peaks(values: Sequence[float]) -> list[float]:
+    """The values, with NaN for those above `cap_of` them."""
+    cap = cap_of(values)
+    return [value if value <= cap else math.nan for value in values]
 
 
 def sampled(x: Sequence[float], y: Sequence[float], most: int = MOST_POINTS) -> Curve:

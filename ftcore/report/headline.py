@@ -67,7 +67,7 @@ def evaluation_tile(view: RunView) -> Tile:
 def stands_out(view: RunView) -> Iterator[tuple[str, str]]:
     """(what, tone) of each thing that a reader should know before all else."""
     if view.state == "failed":
-        yield f"It failed: {view.why or 'nothing tells why'}. `ftlaunch doctor` on its folder says more.", "wrong"
+        yield f"It failed: {(view.why or 'nothing tells why').rstrip('.')}. See also: ftlaunch doctor, with its folder.", "wrong"
     elif view.why and view.state != "finished":
         yield f"{view.state.capitalize()}: {view.why}.", "warn"
     elif view.why:

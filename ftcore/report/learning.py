@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ftcore.report.answers import answer_table
 from ftcore.report.blocks import Block, Chart, Charts, Column, Section, Table
 from ftcore.report.charts import Axis, Mark, Series, line_chart
-from ftcore.report.curves import column, sampled, smoothed, smoothing_span, thinned, updates_of
+from ftcore.report.curves import column, sampled, smoothed, smoothing_span, thinned, updates_of, without_peaks
 from ftcore.report.numbers import count, fixed, short_number
 from ftcore.report.palette import series_colour
 from ftcore.report.run_view import RunView, perplexity
@@ -49,7 +49,7 @@ def _losses(view: RunView) -> Iterator[Chart]:
     name = "each logged update" if not raw.low else f"mean of {math.ceil(len(y) / len(raw.x))} logged updates"
     series = [Series(name=name, x=raw.x, y=raw.y, low=raw.low, high=raw.high, style="faint" if span else "line")]
     if span:
-        smooth = sampled(x, smoothed(y, column(lines, "supervised_tokens")))
+        smooth = sampled(x, smoothed(without_peaks(y), column(lines, "supervised_tokens")))
         series.append(Series(name=f"mean of {span} around it", x=smooth.x, y=smooth.y))
     found = [event for event in view.record.events if event["event"] == "finding" and event.get("kind") in LOSS_FINDINGS]
     marks = [Mark(x=float(event["update"]), name="finding", colour="warn") for event in found if type(event.get("update")) is int][:MOST_MARKS]

@@ -7,6 +7,8 @@ import math
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 NONE = "–"
+_GAP = "\u00a0"
+"""A space at which no line breaks."""
 BYTE_UNITS = tuple(float(size) for size, _ in _BYTES)
 TIME_UNITS = (86400.0, 3600.0, 60.0, 1.0, 1e-3)
 """Seconds of a day, an hour, a minute, a second and a thousandth of it."""
@@ -41,12 +43,12 @@ def fixed(value: float | None, digits: int = 4) -> str:
 
 def percent(share: float | None) -> str:
     """A share as a percentage."""
-    return NONE if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+    return NONE if share is None or not math.isfinite(share) else f"{100 * share:.1f}{_GAP}%"
 
 
 def share_tick(share: float) -> str:
     """A share as a percentage, as short as an axis wants it."""
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g}{_GAP}%"
 
 
 def in_bytes(value: float | None) -> str:
@@ -55,8 +57,8 @@ def in_bytes(value: float | None) -> str:
         return NONE
     for step, name in _BYTES:
         if abs(value) >= step:
-            return f"{value / step:,.2f} {name}" if abs(value) < 100 * step else f"{value / step:,.0f} {name}"
-    return f"{value:,.0f} B"
+            return f"{value / step:,.2f}{_GAP}{name}" if abs(value) < 100 * step else f"{value / step:,.0f}{_GAP}{name}"
+    return f"{value:,.0f}{_GAP}B"
 
 
 def duration(seconds: float | None) -> str:
@@ -64,12 +66,22 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return NONE
     if seconds < 60:
-        return f"{seconds * 1000:.3g} ms" if 0 < seconds < 0.9995 else f"{seconds:.3g} s"
+        return f"{seconds * 1000:.3g}{_GAP}ms" if 0 < seconds < 0.9995 else f"{seconds:.3g}{_GAP}s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
+        return f"{whole // 60}{_GAP}min{_GAP}{whole % 60:02d}{_GAP}s"
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 48 * 60 else f"{minutes // 1440} d {minutes % 1440 // 60} h"
+    if minutes < 48 * 60:
+        return f"{minutes // 60}{_GAP}h{_GAP}{minutes % 60:02d}{_GAP}min"
+    return f"{minutes // 1440}{_GAP}d{_GAP}{minutes % 1440 // 60}{_GAP}h"
+
+
+def time_tick(seconds: float) -> str:
+    """A duration in one unit, as an axis wants it; axes that are ticked in TIME_UNITS give round numbers."""
+    for unit, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if abs(seconds) >= unit:
+            return f"{seconds / unit:.3g}{_GAP}{name}"
+    return f"{seconds * 1000:.3g}{_GAP}ms" if seconds else "0"
 
 
 def money(amount: float | None, currency: str) -> str:
@@ -77,4 +89,4 @@ def money(amount: float | None, currency: str) -> str:
     if amount is None or not math.isfinite(amount):
         return NONE
     shown = f"{amount:,.2f}" if abs(amount) >= 0.1 or amount == 0 else f"{amount:.2g}" if abs(amount) >= 1e-4 else short_number(amount)
-    return f"{shown} {currency}".strip()
+    return f"{shown}{_GAP}{currency}" if currency else shown

@@ -22,6 +22,16 @@ PHASE_NAMES = {
 }
 """Phase -> what it is called; in the order in which they are stacked."""
 COMPUTING = ("forward", "backward", "optimizer")
+WASTED, CHOSEN = 0.15, 0.4
+"""Shares of the time from which a phase counts as what limits a run: one that nobody wants, and evaluations or checkpoints, which somebody asked for."""
+_LIMITS = {
+    "communication": "communication",
+    "idle": "uneven ranks",
+    "data_wait": "data",
+    "checkpoint": "checkpoints",
+    "evaluation": "evaluations",
+    "other": "work between the phases",
+}
 _OLDER = {"forward": "forward", "backward": "backward", "step": "optimizer", "data_wait_seconds": "data_wait"}
 """Field of a rank's line without phases -> phase; in metrics.jsonl their names begin with `seconds_`."""
 
@@ -110,7 +120,7 @@ def limiting(seconds: Mapping[str, float]) -> tuple[str, str]:
     shares = {name: value / whole for name, value in seconds.items()}
     computing = sum(shares[name] for name in COMPUTING)
     worst = max((name for name in shares if name not in COMPUTING), key=lambda name: shares[name])
-    if shares[worst] >= 0.15:
-        words = {"idle": "uneven ranks", "data_wait": "data", "other": "work between the phases", "checkpoint": "checkpoints", "evaluation": "evaluations"}
-        return words.get(worst, worst), f"{100 * shares[worst]:.0f} % of the time; computing {100 * computing:.0f} %"
-    return "computing", f"{100 * computing:.0f} % of the time; backward {100 * shares['backward']:.0f} %"
+    word = _LIMITS[worst]
+    if shares[worst] >= (CHOSEN if worst in ("checkpoint", "evaluation") else WASTED):
+        return word, f"{100 * shares[worst]:.0f} % of the time; computing {100 * computing:.0f} %"
+    return "computing", f"{100 * computing:.0f} % of the time; {word} {100 * shares[worst]:.0f} %"

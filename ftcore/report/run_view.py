@@ -79,12 +79,18 @@ def view_of(asked: ReportedRun, record: RunRecord, name: str) -> RunView:
     return RunView(
         name=name,
         state=state,
-        why=asked.why or (launches[-1].reason if launches and last != "finished" else ""),
+        why=asked.why or (launches[-1].reason if launches and last != "finished" else "") or (_last_error(record) if state == "failed" else ""),
         record=record,
         attempts=launches,
         totals=totals(record),
         evaluations=_evaluations(record),
     )
+
+
+def _last_error(record: RunRecord) -> str:
+    """What the newest error says first."""
+    errors = [event["problems"][0] for event in record.events if event["event"] == "error" and isinstance(event.get("problems"), list) and event["problems"]]
+    return str(errors[-1].get("what") or "") if errors and isinstance(errors[-1], Mapping) else ""
 
 
 def _evaluations(record: RunRecord) -> dict[str, list[Evaluated]]:

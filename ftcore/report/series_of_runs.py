@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ftcore.report.blocks import Chart
 from ftcore.report.charts import Axis, Layer, Series, bars, line_chart, stacked_bars
-from ftcore.report.curves import column, sampled, seconds_of, smoothed, smoothing_span, tokens_of, updates_of
+from ftcore.report.curves import column, sampled, seconds_of, smoothed, smoothing_span, tokens_of, updates_of, without_peaks
 from ftcore.report.learning import UPDATE
-from ftcore.report.numbers import TIME_UNITS, count, duration, in_bytes, money, share_tick, short_number
+from ftcore.report.numbers import TIME_UNITS, count, in_bytes, money, share_tick, short_number, time_tick
 from ftcore.report.palette import SERIES, series_colour
 from ftcore.report.phase_times import PHASE_NAMES, summed
 from ftcore.report.run_view import RunView, peak_bytes
@@ -20,7 +20,7 @@ Place = Callable[[Sequence[Line]], list[float]]
 AXES: tuple[tuple[str, Place, Axis], ...] = (
     ("by update", updates_of, UPDATE),
     ("by supervised tokens", tokens_of, Axis(name="supervised tokens")),
-    ("by time", seconds_of, Axis(name="in the training loop", show=duration, units=TIME_UNITS)),
+    ("by time", seconds_of, Axis(name="in the training loop", show=time_tick, units=TIME_UNITS)),
 )
 MOST_SETS = 3
 
@@ -38,7 +38,7 @@ def loss_charts(views: Sequence[RunView]) -> Iterator[Chart]:
             if view.lines:
                 y = column(view.lines, "loss")
                 is_smoothed = smoothing_span(len(y)) > 0
-                curve = sampled(place(view.lines), smoothed(y, column(view.lines, "supervised_tokens")) if is_smoothed else y)
+                curve = sampled(place(view.lines), smoothed(without_peaks(y), column(view.lines, "supervised_tokens")) if is_smoothed else y)
                 series.append(Series(name=view.name, x=curve.x, y=curve.y, colour=series_colour(number), style=_style(number)))
         yield line_chart(f"Training loss {words}", series, x=axis, y=Axis(caps=True), note="Smoothed." if words == "by update" else "")
 

@@ -8,10 +8,12 @@ from ftcore.report.blocks import Block, Cell, Chart, Charts, Column, Prose, Sect
 from ftcore.report.charts import Axis, Layer, Series, histogram, line_chart, stacked_bars
 from ftcore.report.curves import column, thinned, updates_of
 from ftcore.report.learning import UPDATE, restarts
-from ftcore.report.numbers import TIME_UNITS, duration, percent, share_tick
+from ftcore.report.numbers import TIME_UNITS, duration, percent, share_tick, time_tick
 from ftcore.report.phase_times import PHASE_NAMES, RankTimes, has_phases, over_time, rank_times, summed
 from ftcore.report.run_view import RunView
 
+TOLD = 0.15
+"""Share of the others' time from which a rank that they waited for is named."""
 MOST_LISTED = 16
 """Ranks in the table; the slowest ones where there are more."""
 OLDER = "This run was recorded before phases were: communication and waiting for other ranks stand in backward and other."
@@ -32,7 +34,7 @@ def _rates(view: RunView) -> Iterator[Chart]:
     yield line_chart("Throughput", series, x=UPDATE, y=Axis(name="tokens/s", from_zero=True, caps=True), marks=restarts(view))
     seconds = thinned(x, column(lines, "seconds"))
     own = Series(name="", x=seconds.x, y=seconds.y, low=seconds.low, high=seconds.high, colour="series-3")
-    yield line_chart("Time of an update", [own], x=UPDATE, y=Axis(show=duration, units=TIME_UNITS, from_zero=True, caps=True), marks=restarts(view))
+    yield line_chart("Time of an update", [own], x=UPDATE, y=Axis(show=time_tick, units=TIME_UNITS, from_zero=True, caps=True), marks=restarts(view))
     mfu = thinned(x, column(lines, "mfu"))
     if not mfu.is_empty:
         one = Series(name="", x=mfu.x, y=mfu.y, low=mfu.low, high=mfu.high, colour="series-4")
@@ -46,8 +48,7 @@ def where_time_went(view: RunView) -> Section:
         return Section(title=title, lead="There is nothing to show yet.")
     ranks, known = rank_times(view), has_phases(view.lines)
     lead = "Idle is waiting inside a collective for a rank that came later; communication is the rest of it." if known else OLDER
-    charts = [_over_time(view), *([by_rank(ranks)] if ranks else [])]
-    blocks: list[Block] = [Charts(charts=tuple(charts)), phase_table(summed(view.lines), view)]
+    blocks: list[Block] = [Charts(charts=(_over_time(view), *([by_rank(ranks)] if ranks else []), phase_table(summed(view.lines), view)))]
     if known and ranks and len(ranks) > 1:
         blocks += _late(view, ranks)
     return Section(title=title, blocks=tuple(blocks), lead=lead)
@@ -61,13 +62,13 @@ def layers_of(values: Mapping[str, Sequence[float]]) -> tuple[Layer, ...]:
 def by_rank(ranks: Sequence[RankTimes]) -> Chart:
     """A bar a rank."""
     values = {name: [each.seconds[name] / max(1, each.updates) for each in ranks] for name in PHASE_NAMES}
-    y = Axis(name="mean of an update", show=duration, units=TIME_UNITS, from_zero=True)
+    y = Axis(name="mean of an update", show=time_tick, units=TIME_UNITS, from_zero=True)
     return stacked_bars("By rank", [str(each.rank) for each in ranks], layers_of(values), y=y, x=Axis(name="rank"), wide=len(ranks) > MOST_LISTED)
 
 
 def _over_time(view: RunView) -> Chart:
     edges, values = over_time(view.lines)
-    y = Axis(name="an update, mean over ranks", show=duration, units=TIME_UNITS, from_zero=True)
+    y = Axis(name="an update, mean over ranks", show=time_tick, units=TIME_UNITS, from_zero=True)
     return histogram("Over the run", edges, layers_of(values), x=UPDATE, y=y, wide=True)
 
 
@@ -103,7 +104,7 @@ def _late(view: RunView, ranks: Sequence[RankTimes]) -> Iterator[Block]:
     note = f"The {MOST_LISTED} of {len(ranks)} ranks that others waited for longest." if len(ranks) > MOST_LISTED else ""
     yield Table(name="Who waited for whom", columns=columns, rows=tuple(rows), note=note)
     worst = max(ranks, key=lambda each: each.caused_idle_s)
-    if shares[worst.rank] > 0.05:
+    if shares[worst.rank] > TOLD:
         named = f"Rank {worst.rank}" + (f" on {worst.host}" if worst.host else "")
         phase = PHASE_NAMES.get(worst.late_phase, worst.late_phase)
         what = f"{named} made each other rank wait for {percent(shares[worst.rank])} of the time"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftcore.report.blocks import Chart
-from ftcore.report.numbers import duration
+from ftcore.report.numbers import time_tick
 from ftcore.report.page import plain
 from ftcore.report.svg import colour, draw_svg, is_wide
 
@@ -73,4 +73,4 @@ def _finish(axes: Axes, names: Sequence[str], end: float) -> None:
     locator = MaxNLocator(nbins=10 if is_wide(axes) else 4, steps=[1, 2, 3, 5, 6, 10])
     unit = next((size for size in (86400, 3600, 60) if end >= 2 * size), 1)
     axes.set_xticks([place * unit for place in locator.tick_values(0, end / unit) if 0 <= place * unit <= end * 1.006])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value) if value else "0"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: time_tick(value)))
