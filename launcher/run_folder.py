@@ -15,6 +15,7 @@ from pathlib import Path
 from ftcore.spec.errors import CheckpointError, Problem
 from ftcore.spec.run_dir import RunDir, write_atomic
 
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
 RUNS = "runs"
 """Folder for the runs that nobody named."""
 
@@ -94,7 +95,7 @@ def locked(run_dir: RunDir) -> Iterator[int]:
         raise _cant_write(run_dir.lock, error) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except BlockingIOError as error:
             holder = os.read(handle, 200).decode(errors="replace").strip() or "a process that has not said its number yet"
             fix = "wait until it has ended, or end it"
@@ -104,6 +105,16 @@ def locked(run_dir: RunDir) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Raises BlockingIOError when somebody keeps the lock: whoever looks at a run (`launcher.inspect.events.holder`) has it for an instant."""
+    for _ in range(LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOCK_PAUSE_S)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_files(files: Mapping[Path, str]) -> None:

@@ -63,8 +63,6 @@ class Follower:
             silent_s=report.last_update_age_s if is_running and line else None,
             line=line,
             losses=self._losses,
-            norms=self._norms,
-            rates=self._rates,
             ranks=ranks,
             checkpoint=visible(report.checkpoint),
             evaluations=tuple(self._evaluations.values()),
@@ -82,7 +80,7 @@ class Follower:
 
     def _forget_metrics(self) -> None:
         self._line: Message = {}
-        self._losses, self._norms, self._rates = Curve(), Curve(), Curve()
+        self._losses = Curve()
         self._newest: deque[Message] = deque(maxlen=ETA_LINES)
 
     def _forget_events(self) -> None:
@@ -101,8 +99,6 @@ class Follower:
                 continue
             self._line = line
             self._losses.add(update, line.get("loss"))
-            self._norms.add(update, line.get("grad_norm"))
-            self._rates.add(update, line.get("supervised_tokens_per_s"))
             if self._newest and (_updates(self._newest[-1]) >= update or self._newest[-1].get("attempt") != line.get("attempt")):
                 self._newest.clear()
             self._newest.append(line)

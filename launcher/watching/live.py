@@ -50,7 +50,9 @@ def lines_of(views: Sequence[View], size: Size, footer: str) -> list[Text]:
 
 def print_once(console: Console, views: Sequence[View]) -> None:
     """A snapshot that stays."""
-    for line in lines_of(views, Size(width=console.width, height=0, ascii_only=console.options.ascii_only), ""):
+    # On a terminal what is printed, and the prompt after it, are seen at once.
+    height = max(3, console.height - 2) if is_live(console) else 0
+    for line in lines_of(views, Size(width=console.width, height=height, ascii_only=console.options.ascii_only), ""):
         console.print(line, no_wrap=True, crop=True, overflow="ellipsis")
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from launcher.watching.numbers import facts, head, latest, notices, progress
-from launcher.watching.panels import curve_lines, rank_lines
+from launcher.watching.panels import LEAST_PLOT, curve_lines, rank_lines
 from launcher.watching.view import View
 
 FOOTER = "q or Ctrl-C leaves; the run goes on"
 LEAST_WIDTH = 20
+ENDLESS = 60
+"""Lines of a snapshot on something that has no end."""
+MOST_OF_CURVE, MOST_NOTICES = 9, 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,32 +28,46 @@ class Size:
 
 
 def render(view: View, size: Size, *, footer: str = FOOTER) -> list[Text]:
-    """The lines from above. Of a terminal of any size; one without an end (height 0) gets all there is."""
+    """The lines from above. Of a terminal of any size; one without an end has height 0."""
     width = max(LEAST_WIDTH, size.width)
     top = [*head(view, width), *progress(view, width, ascii_only=size.ascii_only)]
     numbers, newest = facts(view, width), latest(view, width)
     last = [Text(footer, style="dim")] if footer else []
-    room = (size.height or 10_000) - len(top) - len(last)
-    wanted_notices = len(view.notices) if size.height else 12
-    # The loss has its line first, then the numbers, what was saved and scored, one line of the ranks, and one event.
+    room = (size.height or ENDLESS) - len(top) - len(last)
     curve = 1 if view.losses.points and room > 0 else 0
-    numbers = numbers[: max(0, room - curve)]
+    numbers = numbers[: max(min(2, room - curve), room - curve - len(newest) - 1, 0)]
     newest = newest[: max(0, room - curve - len(numbers) - 1)]
-    left = max(0, room - curve - len(numbers) - len(newest))
-    ranks = min(left, len(view.ranks) + 3) if view.ranks else 0
-    notes = min(wanted_notices, max(0, left - ranks), 12)
-    if not notes and left > 2 and view.notices:
-        ranks, notes = max(ranks - 1, 0), 1
-    curve += min(9, max(0, left - ranks - notes)) if curve else 0
+    shares = _shares(view, room - curve - len(numbers) - len(newest))
+    curve += shares.curve if curve else 0
     lines = [
         *top,
         *curve_lines(view, width, curve, ascii_only=size.ascii_only),
         *numbers,
-        *rank_lines(view, width, ranks, ascii_only=size.ascii_only),
+        *rank_lines(view, width, shares.ranks, ascii_only=size.ascii_only),
         *newest,
-        *notices(view, notes),
+        *notices(view, shares.notices),
     ]
     return [*_fitting(lines, width, room + len(top)), *_fitting(last, width, len(last))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Lines for what takes more where there is more room."""
+
+    ranks: int
+    curve: int
+    notices: int
+
+
+def _shares(view: View, left: int) -> _Shares:
+    """All ranks where that leaves room for something else, then a plot of the loss, then events."""
+    left = max(0, left)
+    wanted = len(view.ranks) + 1 if view.ranks else 0
+    ranks = wanted if wanted <= left - 2 else min(wanted, max(min(left, 1), left * 2 // 3))
+    rest = left - ranks
+    curve = min(MOST_OF_CURVE, rest - min(len(view.notices), max(1, rest // 3), rest))
+    curve = curve if curve + 1 >= LEAST_PLOT else 0
+    return _Shares(ranks, curve, min(len(view.notices), MOST_NOTICES, rest - curve))
 
 
 def _fitting(lines: Sequence[Text], width: int, most: int) -> list[Text]:

@@ -63,8 +63,6 @@ class View:
     line: Mapping[str, Any] = field(default_factory=dict)
     """The newest line of metrics.jsonl."""
     losses: Curve = field(default_factory=Curve)
-    norms: Curve = field(default_factory=Curve)
-    rates: Curve = field(default_factory=Curve)
     ranks: tuple[RankView, ...] = ()
     checkpoint: str = ""
     evaluations: tuple[str, ...] = ()
