@@ -30,10 +30,10 @@ class Attempt:
     redone_updates: int
     """Updates that it trained beyond its last whole checkpoint, and another attempt trained again."""
     train_s: float
-    """Of the updates kept: without start, evaluations and checkpoints."""
+    """Of the updates that its lines tell of: without start, evaluations and checkpoints."""
     tokens: int
     supervised_tokens: int
-    """Of the updates kept, like `tokens`."""
+    """Of the updates that its lines tell of, like `tokens`."""
     how_ended: str
     """`finished`, `preempted`, `stopped`, `failed`, `killed`; empty: nobody has said so yet."""
     reason: str
@@ -87,7 +87,7 @@ def _attempt_of(record: RunRecord, which: int, lines: list[Line], *, is_last: bo
         wall_s=_wall_s(record, which, lines, parts),
         world_size=_world_size(record, which, lines, started),
         first_update=max(0, first),
-        updates=max(0, int(lines[-1]["update"]) - max(0, first)) if lines else 0,
+        updates=max(0, _end(record, which, lines) - max(0, first)),
         redone_updates=sum(int(number(event, "updates")) for event in record.events if event["event"] == "done_again" and event.get("trained_by") == which),
         train_s=sum(part.train_s for part in parts),
         tokens=sum(part.tokens for part in parts),
@@ -147,6 +147,16 @@ def _first_update(record: RunRecord, which: int) -> int | None:
 
 def _from_the_start(event: Line) -> bool:
     return str(event.get("text", "")).endswith("starting from update 0")
+
+
+def _end(record: RunRecord, which: int, lines: list[Line]) -> int:
+    """The last update that the attempt trained and the run kept: where the next one went on, or as far as it got."""
+    later = {each for event in record.events if (each := _attempt(event) or 0) > which and event["event"] in ("loop_start", "resumed")}
+    known = [first for each in later if (first := _first_update(record, each)) is not None]
+    if known:
+        return min(known)
+    told = [event for event in record.events if event["event"] in ("checkpoint", "preempted", "loop_end") and _attempt(event) == which]
+    return max((int(number(each, "update")) for each in (*told, *lines[-1:])), default=0)
 
 
 def _reached(record: RunRecord, which: int) -> int:
