@@ -46,8 +46,9 @@ def model_work(resolved: ResolvedSpec, shape: ModelShape, hosts: list[dict[str, 
     passes = max(1, len(spec.method.adapters))
     head, layout = shape.vocab * shape.hidden, model_layout(spec, shape)
     trained = list(layout.trained_ones())
-    own = sum(_seen(each, shape) for each in trained if not _is_adapter(each) and each.tensor.kind in LINEAR_KINDS)
-    heads = sum(1 for each in trained if not _is_adapter(each) and _is_head(each, shape))
+    whole = [each for each in trained if ".lora_" not in each.tensor.name]
+    own = sum(_seen(each, shape) for each in whole if each.tensor.kind in LINEAR_KINDS)
+    heads = sum(1 for each in whole if _is_head(each, shape))
     added = {of_head: sum(_seen(each, shape) for each in trained if _is_adapter(each) and (each.tensor.kind == "head") is of_head) for of_head in (True, False)}
     return ModelWork(
         token_flops=4.0 * passes * matmul_parameters(shape) + 2.0 * own + 6.0 * added[False],
