@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 
 from ftcore.spec.deals import Dealt
 from ftcore.spec.resolved import ResolvedSpec
@@ -55,26 +56,32 @@ def _drawn(lengths: DataLengths, size: int, chance: random.Random) -> list[float
 
 def _dealt(lengths: list[float], ranks: int, budget: int, share: float) -> tuple[float, float, float, float]:
     """(micro-steps, imbalance, the same step by step, ranks without a sample) of one update: longest first on the bin that costs least so far."""
-    steps = max(1, -(-_bins(lengths, budget) // ranks))
-    loads, used = [0.0] * (ranks * steps), [0.0] * (ranks * steps)
+    steps = max(1, -(-bins_of(lengths, budget) // ranks))
     queue = [(0.0, index) for index in range(ranks * steps)]
     for length in lengths:
-        full: list[tuple[float, int]] = []
-        while queue and used[queue[0][1]] + length > budget and used[queue[0][1]] > 0:
-            full.append(heapq.heappop(queue))
-        cost, index = heapq.heappop(queue) if queue else full.pop(0)
-        loads[index], used[index] = cost + length + share * length * length, used[index] + length
-        heapq.heappush(queue, (loads[index], index))
-        for each in full[:1] if queue else full:
-            heapq.heappush(queue, each)
+        cost, index = queue[0]
+        heapq.heapreplace(queue, (cost + length + share * length * length, index))
     # Bins of like cost share a micro-step; from one to the next the ranks are gone through the other way round.
-    ordered = sorted(loads, reverse=True)
+    ordered = sorted((cost for cost, _ in queue), reverse=True)
     rows = [ordered[step * ranks : (step + 1) * ranks] for step in range(steps)]
     by_rank = [sum(row[rank if number % 2 == 0 else ranks - 1 - rank] for number, row in enumerate(rows)) for rank in range(ranks)]
-    mean = sum(loads) / ranks
+    mean = sum(ordered) / ranks
     return float(steps), max(by_rank) / mean, sum(row[0] for row in rows) / mean, float(sum(load == 0 for load in by_rank))
 
 
-def _bins(lengths: list[float], budget: int) -> int:
-    """The fewest micro-steps of a rank that hold the samples: their tokens over the budget, or those longer than half of it."""
-    return max(1, -(-int(sum(lengths)) // budget), sum(length > budget / 2 for length in lengths))
+def bins_of(lengths: list[float], budget: int) -> int:
+    """Micro-steps of a rank that hold the samples: each is filled with the longest that still fit, until none is left."""
+    left, bins = Counter(lengths), 0
+    ordered = sorted(left, reverse=True)
+    while any(left.values()):
+        room, held = float(budget), Counter[float]()
+        for length in ordered:
+            fitting = min(left[length], int(room // length)) if held else max(1, int(budget // length)) if left[length] else 0
+            fitting = min(fitting, left[length])
+            held[length] += fitting
+            room -= fitting * length
+        # The same micro-step again, as often as there are samples for it.
+        times = min(left[length] // count for length, count in held.items() if count)
+        bins += times
+        left.subtract({length: count * times for length, count in held.items()})
+    return max(1, bins)

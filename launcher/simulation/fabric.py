@@ -27,7 +27,7 @@ class Fabric:
 def parse_network(text: str, where: str = WHERE) -> Fabric:
     """The network that `text` names. A bare number after x is Gbit/s of one card. Raises SpecError for anything else."""
     cleaned = re.sub(r"\s+", "", text)
-    matched = re.fullmatch(r"(?:(\d+)[x*×])?(\d+(?:\.\d+)?)([A-Za-z/]*)", cleaned)
+    matched = re.fullmatch(r"(?:(\d+)[xX*×])?(\d+(?:\.\d+)?)([A-Za-z/]*)", cleaned)
     bandwidth = _bandwidth(matched) if matched else 0.0
     if not 0 < bandwidth < _MOST:
         raise SpecError(f"'{text}' is no network", where=where, fix=f"write it as {FORMS}")
