@@ -38,13 +38,12 @@ class SharedMeter:
 class GpuMeter:
     """NVML's total energy of one GPU (nvmlDeviceGetTotalEnergyConsumption, millijoules since the driver was loaded; Volta and later)."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Raises whatever NVML does where it can't tell."""
+    def __init__(self, identity: str) -> None:
+        """`identity`: its UUID, as torch writes it. Raises whatever NVML does where it can't tell."""
         import pynvml
 
         self._nvml = pynvml
         pynvml.nvmlInit()
-        identity = str(torch.cuda.get_device_properties(device).uuid)
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(identity if identity.startswith(("GPU-", "MIG-")) else f"GPU-{identity}")
         self._begin = pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
 
@@ -101,7 +100,7 @@ def meter_of(device: torch.device, local_rank: int) -> Meter:
     try:
         if device.type == "cuda":
             # NCCL gives each rank a GPU of its own.
-            return GpuMeter(device)
+            return GpuMeter(str(torch.cuda.get_device_properties(device).uuid))
         return HostMeter() if local_rank == 0 else SharedMeter()
     except Exception:  # noqa: BLE001  no driver, no counter, no permission: a run needs none of them
         return NoMeter()
