@@ -18,11 +18,19 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+from ftcore.spec.quantities import MOST_DAYS
+
 DAY_S = 86400.0
 LATE = 0.9
 """The share of runs that are done by what is called late."""
-_MOST_EXPONENT = 300.0
-"""Beyond e^this a run ends never for all that matters."""
+Z_LATE = 1.2815515655446004
+"""The same share of a normal distribution lies below so many standard deviations."""
+MANY = 500
+"""Interruptions whose sum is normal for all that matters."""
+MOST_S = MOST_DAYS * DAY_S
+"""A run that takes longer never ends for all that matters."""
+_MOST_EXPONENT = 100.0
+"""Beyond e^this tries nothing gets done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +109,7 @@ def broken(work: Work, hazard: Hazard, save_steps: int) -> Elapsed:
     if hazard.rate <= 0:
         return unbroken(work, save_steps)
     mean, variance = _with_notice(work, hazard, base) if hazard.has_notice else _with_losses(work, hazard, save_steps)
-    if not math.isfinite(mean):
+    if not mean < MOST_S:
         return Elapsed(mean_s=math.inf, late_s=math.inf, interruptions=math.inf, waiting_s=math.inf, lost_s=math.inf, paid_s=math.inf)
     # The clock of interruptions stands still while the run waits.
     count = hazard.rate * mean / (1 + hazard.rate * hazard.wait_s)
@@ -208,6 +216,8 @@ def _late(base: float, extra: float, variance: float, count: float) -> float:
     """The LATE quantile of base + a sum of as many costs as there are interruptions (Poisson), costs normal, with this mean and variance of the sum."""
     if count < 1e-9 or extra <= 0:
         return base
+    if count > MANY:
+        return base + extra + Z_LATE * math.sqrt(variance)
     cost = extra / count
     spread = math.sqrt(max(0.0, variance / count - cost * cost))
     low, high = base, base + extra + 20 * math.sqrt(variance) + 20 * (cost + spread)

@@ -42,9 +42,8 @@ def planning_facts(planning: Planning, asked: Asked) -> dict[str, Any]:
 
 def plan_facts(plan: Plan, asked: Asked) -> dict[str, Any]:
     """One plan, the way it runs on the same level."""
-    own = {each.name: getattr(plan, each.name) for each in dataclasses.fields(plan) if each.name not in ("candidate", "time_s", "late_s", "price")}
-    spans = {name: dataclasses.asdict(getattr(plan, name)) if getattr(plan, name) is not None else None for name in ("time_s", "late_s", "price")}
-    return {**dataclasses.asdict(plan.candidate), **own, **spans, "command": copy_line(plan, asked)[0]}
+    facts = dataclasses.asdict(plan)
+    return {**facts.pop("candidate"), **facts, "command": copy_line(plan, asked)[0]}
 
 
 def finite(value: Any) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Sequence, Set
 from launcher.costs.copy_line import Asked, copy_line
 from launcher.costs.planner import LIKELY, NO, SPOT, YES, Plan
 from launcher.costs.planning import Planning
-from launcher.memory.cost_text import duration
+from launcher.memory.cost_text import device_hours, duration
 
-HEAD = ("ranks", "hosts", "market", "time", "low - high", "90 % by", "price", "low - high", "a million", "deadline", "save_steps", "how")
-NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8, 10}
+HEAD = ("ranks", "hosts", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "a million", "deadline", "save_steps", "how")
+NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8, 9, 11}
 """Columns that stand to the right."""
 
 
@@ -114,6 +114,7 @@ def _row(plan: Plan, planning: Planning) -> tuple[str, ...]:
         _time(plan.time_s.expected),
         f"{_time(plan.time_s.low)} - {_time(plan.time_s.high)}",
         _time(plan.late_s.expected) if plan.market == SPOT else "",
+        device_hours(plan.device_hours.expected) if plan.price is None and math.isfinite(plan.device_hours.expected) else "",
         money(plan.price.expected, currency) if plan.price is not None else "",
         f"{money(plan.price.low, '').strip()} - {money(plan.price.high, '').strip()}" if plan.price is not None else "",
         money(plan.per_million, currency) if plan.per_million is not None else "",

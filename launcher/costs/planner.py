@@ -54,6 +54,8 @@ class Plan:
     interruptions: float
     lost_s: float
     """Work done twice, in the mean."""
+    device_hours: Span
+    """Hours that are paid for, times ranks."""
     price: Span | None
     """None: the market's price is not known."""
     per_million: float | None
@@ -92,7 +94,8 @@ def _plan(candidate: Candidate, overheads: Overheads, terms: Terms, market: str)
     steps = _save_steps(works[0], hazard, terms.save_steps)
     middle, low, high = (_elapsed(work, hazard, steps) for work in works)
     rate = terms.prices.on_demand if market == ON_DEMAND else terms.prices.spot
-    price = None if rate is None else _spread([rate * candidate.ranks * each.paid_s / 3600 for each in (middle, low, high)])
+    hours = [candidate.ranks * each.paid_s / 3600 for each in (middle, low, high)]
+    price = None if rate is None else _spread([rate * each for each in hours])
     written = _elapsed(works[0], hazard, terms.save_steps).mean_s if hazard is not None and steps != terms.save_steps else None
     return Plan(
         candidate=candidate,
@@ -102,6 +105,7 @@ def _plan(candidate: Candidate, overheads: Overheads, terms: Terms, market: str)
         late_s=_spread([middle.late_s, low.late_s, high.late_s]),
         interruptions=middle.interruptions,
         lost_s=middle.lost_s,
+        device_hours=_spread(hours),
         price=price,
         per_million=None if price is None or not candidate.supervised_tokens else price.expected / candidate.supervised_tokens * 1e6,
         meets=_meets(middle, high, terms.deadline_s),
