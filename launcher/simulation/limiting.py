@@ -9,7 +9,7 @@ BARELY = 0.05
 
 
 def limiting(phases: dict[str, float], *, accelerator: Accelerator, nodes: int, idle_ranks: float, ranks: int) -> str:
-    """The largest phase beside computing; computing itself where none of them matters."""
+    """The largest phase beside computing, and whether it is larger than that; computing itself where none of them matters."""
     total = sum(phases.values())
     others = {name: seconds for name, seconds in phases.items() if name != "compute"}
     name = max(others, key=lambda each: others[each])
@@ -22,7 +22,8 @@ def limiting(phases: dict[str, float], *, accelerator: Accelerator, nodes: int, 
         "idle": f"waiting for the rank with the dearest samples{_without(idle_ranks, ranks)}",
         "offload": "what is offloaded to the host",
     }
-    return f"{words[name]}, {share:.0%} of an update"
+    most = "" if others[name] > phases.get("compute", 0.0) else "beside computing: "
+    return f"{most}{words[name]}, {share:.0%} of an update"
 
 
 def _without(idle_ranks: float, ranks: int) -> str:

@@ -67,7 +67,7 @@ def _fit(setting: Setting, found: Timed) -> Fit:
     accelerator, resolved = setting.accelerator, found.resolved
     host_bytes = {host.name: resolved.spec.hardware.host_memory for host in resolved.hosts}
     room = accelerator.usable_bytes // (resolved.hosts[0].slots if accelerator.is_host else 1)
-    capacity = Capacity(accelerator=accelerator, device_bytes=room, device_origin="as named", host_bytes=host_bytes, disk_bytes=None)
+    capacity = Capacity(accelerator=accelerator, device_bytes=room, device_origin="by its data sheet", host_bytes=host_bytes, disk_bytes=None)
     short = shortages(resolved, found.ledger, capacity)
     lacking = [each for each in short if each.is_error]
     return Fit(

@@ -83,7 +83,7 @@ def _memory(points: Sequence[SimulatedPoint], names: Sequence[str]) -> str:
         for text in (point.fit.lacks, *point.notes):
             if text:
                 lines.setdefault(text, []).append(name)
-    return _wrapped([f"on {', '.join(where)} ranks: {text}" for text, where in lines.items()])
+    return _wrapped([f"{', '.join(where)}: {text}" for text, where in lines.items()])
 
 
 def _table(rows: Sequence[Sequence[str]], left: int = 0) -> str:
