@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_said():
     point = point_of(setting(gpu="a100-40"), 2, 0)
     assert point.fit.fits is False and "over" in point.fit.lacks
     text = render_simulation(simulate_all(question(accelerator=find_accelerator("a100-40"), ranks=(2, 64), stages=(0, 3))))
-    assert "does not fit" in text and "2 stage 0: a rank takes" in text
+    assert "does not fit" in text and "2 stage 0, 64 stage 0: a rank takes" in text
 
 
 def test_a_whole_simulation():
