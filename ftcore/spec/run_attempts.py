@@ -111,11 +111,13 @@ def _wall_s(record: RunRecord, which: int, lines: list[Line], parts: list[Covere
         return number(ended, "seconds")
     counted = sum(part.wall_s for part in parts)
     start, last = _start(record, which, lines), _last_heard(record, which, lines)
+    # Lines of updates that were trained again are cut away; of those that were lost to a kill nothing else may be left.
+    redone = sum(number(event, "seconds") for event in record.events if event["event"] == "done_again" and event.get("trained_by") == which)
     timed = [line for line in lines if number(line, "time") > 0]
     if not timed or len(timed) < len(lines):
-        return max(counted, last - start)
+        return max(counted + redone, last - start)
     before = max(0.0, number(timed[0], "time") - parts[0].wall_s - start)
-    return before + counted + max(0.0, last - number(timed[-1], "time"))
+    return before + counted + max(redone, last - number(timed[-1], "time"))
 
 
 def _start(record: RunRecord, which: int, lines: list[Line]) -> float:

@@ -34,7 +34,7 @@ class AttemptCost:
     redone_updates: int
     """Trained beyond the last whole checkpoint, and trained again by a later attempt."""
     redone_s: float
-    """What those took, by the attempt's mean update."""
+    """What those took, with evaluations and saves between them; by the attempt's mean update where nothing tells."""
     how_ended: str
     downtime_s: float
     """Since the attempt before ended; nothing is counted for it."""
@@ -125,10 +125,16 @@ def _attempt(record: RunRecord, launch: Attempt, before: Attempt | None, price: 
         cost=None if price is None else price * hours,
         updates=launch.updates,
         redone_updates=launch.redone_updates,
-        redone_s=min(launch.wall_s, launch.redone_updates * an_update),
+        redone_s=min(launch.wall_s, _redone_s(record, launch) or launch.redone_updates * an_update),
         how_ended=launch.how_ended,
         downtime_s=max(0.0, launch.started - (before.started + before.wall_s)) if before is not None and before.started > 0 else 0.0,
     )
+
+
+def _redone_s(record: RunRecord, launch: Attempt) -> float:
+    """What the attempt's updates took that were trained again, as whoever trained them again told; 0: nobody did."""
+    told = [event for event in record.events if event["event"] == "done_again" and event.get("trained_by") == launch.number]
+    return sum(number(event, "seconds") for event in told)
 
 
 def _mean_update(record: RunRecord) -> float:

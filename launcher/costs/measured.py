@@ -24,6 +24,10 @@ class MeasuredSpeed:
     """Half of (slowest - fastest part of the measurement) over its mean; 0: it was not measured in parts."""
     start_s: float | None = None
     """From the launch to its first update; None: not measured."""
+    stall_s: float | None = None
+    """What a save held up training; None: not measured."""
+    write_s: float | None = None
+    """From a save's begin to where it counted."""
 
     @property
     def ranks(self) -> int:
@@ -46,7 +50,8 @@ def _read(path: Path) -> list[MeasuredSpeed]:
     if path.name == SCALE or (path / SCALE).is_file():
         return _of_scale(path, anchors)
     record = read_run(path if path.is_dir() else path.parent, with_ranks=False)
-    return [MeasuredSpeed(anchor=anchor, spread=_spread(record), start_s=start_seconds(record)) for anchor in anchors]
+    stall_s, write_s = save_seconds(record)
+    return [MeasuredSpeed(anchor=anchor, spread=_spread(record), start_s=start_seconds(record), stall_s=stall_s, write_s=write_s) for anchor in anchors]
 
 
 def _of_scale(path: Path, anchors: Sequence[Anchor]) -> list[MeasuredSpeed]:
@@ -74,3 +79,18 @@ def start_seconds(record: RunRecord) -> float | None:
         if loop > started > 0:
             return loop - started
     return None
+
+
+def save_seconds(record: RunRecord) -> tuple[float | None, float | None]:
+    """(what a save held up training, seconds until it counted) of the saves on the way, on average; None where nothing tells.
+
+    A save of update N is begun when N is done, and counts when its event says so; what it holds up is the phase `checkpoint`.
+    """
+    ended = {int(number(line, "update")): number(line, "time") for line in record.updates if number(line, "time") > 0}
+    last = max(ended, default=0)
+    whole = [event for event in record.events if event["event"] == "checkpoint" and event.get("update") in ended and event.get("update") != last]
+    if not whole:
+        return None, None
+    held = [number(line["phases"], "checkpoint") for line in record.updates if isinstance(line.get("phases"), dict)]
+    writes = [max(0.0, number(event, "time") - ended[int(number(event, "update"))]) for event in whole]
+    return (sum(held) / len(whole) if held else None), fmean(writes)

@@ -20,6 +20,8 @@ WAIT_S = 300.0
 """Assumed: until another spot host stands in for one that was taken away."""
 STORE_BANDWIDTH = 1e9
 """Assumed: bytes a second that a host reads from, or writes to, the file system that all hosts share."""
+LEAST_STALL_S = 0.03
+"""What a save holds up at least: ranks agree on it, files are opened (docs/benchmarks.md, saving)."""
 COPY_BANDWIDTH = 5e9
 """Assumed: bytes a second that a rank copies to its host's memory; what is not written when the next step comes is copied first."""
 
@@ -73,22 +75,24 @@ def sizes_of(resolved: ResolvedSpec, shape: ModelShape) -> Sizes:
 
 def overheads_of(sizes: Sizes, way: Candidate, given: GivenTimes, measured: Sequence[MeasuredSpeed]) -> Overheads:
     """The overheads of one way to run."""
-    starts = [speed.start_s for speed in measured if speed.start_s is not None]
+    starts, stalls, writes = (_known(measured, name) for name in ("start_s", "stall_s", "write_s"))
     assumed = START_S + sizes.model / STORE_BANDWIDTH
-    write_s = given.save_s if given.save_s is not None else sizes.checkpoint / (STORE_BANDWIDTH * way.hosts)
+    write_s = given.save_s if given.save_s is not None else max(writes, default=sizes.checkpoint / (STORE_BANDWIDTH * way.hosts))
     # Until the next step comes, a save in the background is free.
     unwritten = max(0.0, 1 - way.update_s / write_s) if write_s > 0 else 0.0
+    copied = LEAST_STALL_S + unwritten * sizes.checkpoint / (COPY_BANDWIDTH * way.ranks)
+    stall_s = max(stalls) if stalls and given.save_s is None else copied if sizes.saves_async else write_s
     return Overheads(
         start_s=given.start_s if given.start_s is not None else max(starts, default=assumed),
         write_s=write_s,
-        stall_s=unwritten * sizes.checkpoint / (COPY_BANDWIDTH * way.ranks) if sizes.saves_async else write_s,
+        stall_s=stall_s,
         export_s=sizes.exported / STORE_BANDWIDTH,
     )
 
 
 def overhead_notes(sizes: Sizes, given: GivenTimes, measured: Sequence[MeasuredSpeed], *, spot: bool, wait_s: float) -> list[str]:
     """Where the overheads are from, a line each; `spot`: what interruptions cost as well."""
-    starts = [speed.start_s for speed in measured if speed.start_s is not None]
+    starts, writes = _known(measured, "start_s"), _known(measured, "write_s")
     rate = f"{STORE_BANDWIDTH / 1e9:g} GB/s a host"
     if given.start_s is not None:
         start = f"start: {duration(given.start_s)} (--start-time)"
@@ -96,10 +100,19 @@ def overhead_notes(sizes: Sizes, given: GivenTimes, measured: Sequence[MeasuredS
         start = f"start: {duration(max(starts))}, measured"
     else:
         start = f"start: {duration(START_S)} and reading {sizes.model / 1e9:.3g} GB at {rate}, assumed (--start-time, or --measured RUN)"
-    where = "--save-time" if given.save_s is not None else f"{sizes.checkpoint / 1e9:.3g} GB at {rate}, assumed (--save-time)"
-    save = duration(given.save_s) if given.save_s is not None else duration(sizes.checkpoint / STORE_BANDWIDTH) + " on one host"
+    if given.save_s is not None:
+        save, where = duration(given.save_s), "--save-time"
+    elif writes:
+        save, where = duration(max(writes)), "measured"
+    else:
+        save = f"{duration(sizes.checkpoint / STORE_BANDWIDTH)} on one host"
+        where = f"{sizes.checkpoint / 1e9:.3g} GB at {rate}, assumed (--save-time, or --measured RUN)"
     beside = "beside training" if sizes.saves_async else "while training waits (checkpoint.save_async: false)"
     notes = [start, f"a save: {save}, {beside}: {where}", f"export: {duration(sizes.exported / STORE_BANDWIDTH)} at {rate}, assumed"]
     if spot:
         notes.append(f"a new spot host: {duration(wait_s)}, {'--wait-time' if given.wait_s is not None else 'assumed (--wait-time)'}")
     return notes
+
+
+def _known(measured: Sequence[MeasuredSpeed], name: str) -> list[float]:
+    return [getattr(speed, name) for speed in measured if getattr(speed, name) is not None]

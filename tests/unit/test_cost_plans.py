@@ -9,7 +9,7 @@ import pytest
 from ftcore.spec.errors import DoesNotFitError, SpecError
 from launcher.costs.candidates import Candidate, parse_ranks
 from launcher.costs.copy_line import Asked, copy_line, restarts
-from launcher.costs.overheads import GivenTimes, Overheads, Sizes, overhead_notes, overheads_of
+from launcher.costs.overheads import LEAST_STALL_S, GivenTimes, Overheads, Sizes, overhead_notes, overheads_of
 from launcher.costs.plan_facts import finite, planning_facts
 from launcher.costs.plan_text import money, render_planning
 from launcher.costs.planner import LIKELY, NO, ON_DEMAND, SPOT, YES, Terms, ordered, plans_of
@@ -92,9 +92,9 @@ def test_overheads_are_counted_from_sizes_and_say_so():
     found = overheads_of(sizes, way, GivenTimes(), ())
     assert found.start_s == 120 + 16 and found.write_s == 48 and found.export_s == 16
     # An update takes 60 s: the save is written before the next step comes.
-    assert found.stall_s == 0
+    assert found.stall_s == LEAST_STALL_S
     quick = overheads_of(sizes, dataclasses.replace(way, update_s=12), GivenTimes(), ())
-    assert quick.stall_s == pytest.approx(0.75 * 96 / (5 * 16))
+    assert quick.stall_s == pytest.approx(LEAST_STALL_S + 0.75 * 96 / (5 * 16))
     waits = overheads_of(dataclasses.replace(sizes, saves_async=False), way, GivenTimes(save_s=7, start_s=3), ())
     assert (waits.stall_s, waits.write_s, waits.start_s) == (7, 7, 3)
     notes = overhead_notes(sizes, GivenTimes(), (), spot=True, wait_s=300)
