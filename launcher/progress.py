@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
-import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from launcher.children import Event
+from launcher.terminal_text import cut, encodable, fit, is_ascii_only, line_width, rewrites_lines
+from launcher.time_left import MOST_LINES, seconds_left
 
 PLAIN_INTERVAL_S = 5.0
 """Least time between two progress lines when the output is no terminal."""
 TTY_INTERVAL_S = 0.1
 """Least time between two rewrites of the line."""
-BAR_CELLS, FULL, EMPTY = 24, "█", "░"
+BAR_CELLS = 24
+FULL, EMPTY = "█", "░"
+ASCII_FULL, ASCII_EMPTY = "#", "-"
 _REWRITE = "\r\x1b[K"
+Text = Callable[[], str]
+"""A progress line, made when it is shown: most of a fast run's never are."""
 
 
 class Progress:
@@ -25,10 +32,12 @@ class Progress:
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._is_tty = stream.isatty()
+        self._is_tty = rewrites_lines(stream.isatty(), os.environ)
+        self._encoding = getattr(stream, "encoding", None)
+        self._ascii_only = is_ascii_only(self._encoding or "utf-8", os.environ)
         self._interval_s = TTY_INTERVAL_S if self._is_tty else PLAIN_INTERVAL_S
         self._shown_at: float | None = None
-        self._pending = ""
+        self._pending: Text | None = None
         """A progress line that came too soon after the one before."""
         self._is_patient = True
         self._held: list[str] = []
@@ -36,8 +45,8 @@ class Progress:
         self._line_open = False
         """Whether the terminal's current line is a progress line."""
         self._stage = ""
-        self._started: tuple[float, int] | None = None
-        """Time and number of the first update that was seen, for the time left."""
+        self._updates: deque[Event] = deque(maxlen=MOST_LINES)
+        """What was heard of the newest updates, for the time left."""
 
     def show(self, event: Event) -> None:
         """Shows one event, at once or when its turn comes."""
@@ -46,12 +55,11 @@ class Progress:
             self._show_update(event)
         elif name == "progress":
             self._enter(str(event.get("stage")))
-            self._progress(stage_line(event, bar=self._is_tty))
+            self._progress(lambda: stage_line(event, bar=self._is_tty, ascii_only=self._ascii_only))
         elif name == "note":
             self.line(str(event.get("text")))
         elif name == "evaluation":
-            which = "" if event.get("set", "eval") == "eval" else f" of {event['set']}"
-            self.line(f"evaluation{which} after update {event.get('update')}: loss {number(event.get('loss'), '.4f')} per supervised token")
+            self.line(evaluation_line(event))
         elif name in ("failed_update", "overflow", "empty_update"):
             self.line(f"update {event.get('update')} changed nothing: {event.get('reason')}")
 
@@ -62,7 +70,7 @@ class Progress:
 
     def flush(self) -> None:
         """Shows a progress line that was held back, and ends the line that is rewritten."""
-        if self._pending:
+        if self._pending is not None:
             self._put(self._pending)
         if self._line_open:
             self._write("\n")
@@ -70,12 +78,9 @@ class Progress:
 
     def _show_update(self, event: Event) -> None:
         self._enter("train")
-        now, done, total = self._clock(), int(event["update"]), int(event["total_updates"])
-        if self._started is None:
-            self._started = (now, done)
-        since, first = self._started
-        left_s = (now - since) / (done - first) * (total - done) if done > first else None
-        self._progress(update_line(event, left_s), is_last=done == total)
+        self._updates.append(event)
+        is_last = event["update"] == event["total_updates"]
+        self._progress(lambda: update_line(event, seconds_left(self._updates), width=line_width() if self._is_tty else None), is_last=is_last)
 
     def _enter(self, stage: str) -> None:
         if stage != self._stage:
@@ -83,21 +88,20 @@ class Progress:
             self._stage = stage
             self._shown_at = None
 
-    def _progress(self, text: str, *, is_last: bool = False) -> None:
+    def _progress(self, text: Text, *, is_last: bool = False) -> None:
         is_due = self._shown_at is None or self._clock() - self._shown_at >= self._interval_s
         if is_due or is_last:
             self._put(text)
         else:
             self._pending = text
 
-    def _put(self, text: str) -> None:
-        self._pending = ""
+    def _put(self, text: Text) -> None:
+        self._pending = None
         self._shown_at = self._clock()
         if not self._is_tty:
-            self._write(text + "\n")
+            self._write(text() + "\n")
             return
-        width = shutil.get_terminal_size().columns - 1
-        self._write(f"{_REWRITE}{text[:width]}")
+        self._write(f"{_REWRITE}{cut(text(), line_width())}")
         self._line_open = True
 
     @contextlib.contextmanager
@@ -117,7 +121,7 @@ class Progress:
                 self._held += [] if text.startswith(_REWRITE) else [text]
                 return
             held, self._held = "".join(self._held), []
-            self._stream.write(held + text)
+            self._stream.write(encodable(held + text, self._encoding))
             self._stream.flush()
         except (OSError, ValueError):
             return
@@ -130,35 +134,55 @@ class Progress:
             return True
 
 
-def update_line(event: Event, left_s: float | None) -> str:
-    """Progress after one update; `left_s` is the estimated time left, None when nothing is known yet."""
-    parts = [
+def update_line(event: Event, left_s: float | None, width: int | None = None) -> str:
+    """Progress after one update, in `width` columns (None: as many as it takes); `left_s` is the estimated time left, None when nothing is known yet.
+
+    Where there is little room, words get shorter and the last parts are left out: the first are what a reader looks for.
+    """
+    named = [
         f"update {event['update']}/{event['total_updates']}",
-        f"epoch {number(event.get('epoch'), '.2f')}",
         f"loss {number(event.get('loss'), '.4f')}",
         f"lr {number(event.get('learning_rate'), '.2e')}",
         f"ETA {duration(left_s)}",
-        f"{number(event.get('tokens_per_s'), ',.0f')} tokens/s",
-        f"{number(event.get('supervised_tokens_per_s'), ',.0f')} supervised tokens/s",
     ]
-    return "  ".join(parts)
+    supervised, tokens = (number(event.get(name), ",.0f") for name in ("supervised_tokens_per_s", "tokens_per_s"))
+    memory, epoch = f"{gibibytes(event.get('peak_memory_bytes'))} GiB", f"epoch {number(event.get('epoch'), '.2f')}"
+    whole = [*named, f"{supervised} supervised tokens/s", f"{tokens} tokens/s", memory, epoch]
+    if width is None:
+        return "  ".join(whole)
+    short = [*named, f"{supervised} sup tok/s", memory]
+    return fit([whole, whole[:-1], [*whole[:5], memory], short], width)
 
 
-def stage_line(event: Event, *, bar: bool = False) -> str:
+def evaluation_line(event: Event) -> str:
+    """What an evaluation found of one set."""
+    which = "" if event.get("set", "eval") == "eval" else f" of {event['set']}"
+    # Larger than any number is written as null.
+    perplexity = "inf" if event.get("perplexity") is None else number(event.get("perplexity"), ",.4g")
+    told = f", perplexity {perplexity}" if "perplexity" in event else ""
+    return f"evaluation{which} after update {event.get('update')}: loss {number(event.get('loss'), '.4f')} per supervised token{told}"
+
+
+def stage_line(event: Event, *, bar: bool = False, ascii_only: bool = False) -> str:
     """Progress of a stage other than training; with `bar`, how far it is as a picture where that is known."""
     done, total, text = event.get("done"), event.get("total"), event.get("text")
     count = ""
     if isinstance(done, int) and isinstance(total, int) and total > 1:
-        count = f" {progress_bar(done, total)}" if bar else ""
+        count = f" {progress_bar(done, total, ascii_only=ascii_only)}" if bar else ""
         count += f" {done:,}/{total:,}"
     return f"{event.get('stage')}{count}" + (f": {text}" if text else "")
 
 
-def progress_bar(done: int, total: int) -> str:
+def progress_bar(done: int, total: int, *, ascii_only: bool = False) -> str:
     """`done` of `total` in BAR_CELLS cells, and in percent."""
     share = min(1.0, max(0.0, done / total))
-    full = int(share * BAR_CELLS)
-    return f"{FULL * full}{EMPTY * (BAR_CELLS - full)} {int(100 * share):3d} %"
+    full, (on, off) = int(share * BAR_CELLS), (ASCII_FULL, ASCII_EMPTY) if ascii_only else (FULL, EMPTY)
+    return f"{on * full}{off * (BAR_CELLS - full)} {int(100 * share):3d} %"
+
+
+def gibibytes(value: object) -> str:
+    """Bytes in GiB; `-` when it is no number."""
+    return number(value / 2**30, ".1f") if isinstance(value, int | float) else "-"
 
 
 def number(value: object, form: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from dataclasses import asdict, dataclass
@@ -12,19 +11,17 @@ from typing import Any
 from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_record import attempts, read_run, totals
 from launcher.events_file import read_events
 from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
 from launcher.inspect.state import Seen, State, judge
-from launcher.json_lines import json_object
-from launcher.progress import duration, number
+from launcher.progress import duration, gibibytes, number
 from launcher.run_folder import newest_checkpoint, next_attempt, shown, update_of
 from launcher.submission.record import cancelled_path, is_submitted, read_submission, requeues
 from launcher.submission.request import is_placeholder
 from launcher.submission.slurm import JobState, ask_jobs
-
-RATE_LINES = 20
-"""Updates that the time left is estimated from, the newest ones."""
+from launcher.time_left import seconds_left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,16 @@ class Report:
     update: int | None
     total_updates: int | None
     loss: float | str | None
-    tokens_per_s: float | str | None
+    tokens_per_s: float | None
+    """Of the newest attempt that trained, over all its updates, as the next two (ftcore.spec.run_record)."""
+    supervised_tokens_per_s: float | None
+    peak_memory_bytes: int | None
+    """Of rank 0."""
+    device_hours: float
+    """Over all attempts, from each launch to its end."""
+    cost: float | None
+    """device_hours at hardware.price_per_hour; None without a price."""
+    currency: str
     seconds_left: float | None
     last_update_age_s: float | None
     """Seconds since the last logged update."""
@@ -65,17 +71,19 @@ def look(run_dir: RunDir) -> Report:
     resolved = load_resolved(run_dir.resolved)
     held, launch = holder(run_dir), last_launch(run_dir)
     jobs, trouble, count = _jobs(run_dir)
-    last, checkpoint, attempts = last_line(run_dir.metrics), newest_checkpoint(run_dir), next_attempt(run_dir) - 1
+    last, checkpoint, launches = last_line(run_dir.metrics), newest_checkpoint(run_dir), next_attempt(run_dir) - 1
     is_trained = last.get("update") is not None and last.get("update") == last.get("total_updates")
-    seen = Seen(held=held, launch=launch, attempts=attempts, is_trained=is_trained, jobs=tuple(jobs), was_cancelled=_was_cancelled(run_dir, launch))
+    seen = Seen(held=held, launch=launch, attempts=launches, is_trained=is_trained, jobs=tuple(jobs), was_cancelled=_was_cancelled(run_dir, launch))
     verdict = judge(seen)
     is_running = verdict.state is State.RUNNING
     is_early = verdict.state is State.FINISHED and bool(last) and not is_trained
+    record = read_run(run_dir.path, with_ranks=False)
+    spent, trained = totals(record), next((each for each in reversed(attempts(record)) if each.train_s > 0), None)
     return Report(
         run=shown(run_dir.path),
         state=str(verdict.state),
         why=_why_early(run_dir) if is_early else verdict.why,
-        attempt=attempts,
+        attempt=launches,
         world_size=resolved.world_size,
         hosts=[] if is_placeholder(resolved.hosts) else [f"{host.name}:{host.slots}" for host in resolved.hosts],
         launcher="" if held is None else f"process {held.pid or '?'} on {held.host or '?'}",
@@ -83,15 +91,20 @@ def look(run_dir: RunDir) -> Report:
         update=last.get("update"),
         total_updates=last.get("total_updates"),
         loss=last.get("loss"),
-        tokens_per_s=last.get("tokens_per_s"),
-        seconds_left=_seconds_left(run_dir, last) if is_running else None,
+        tokens_per_s=trained.tokens_per_s if trained else None,
+        supervised_tokens_per_s=trained.supervised_tokens_per_s if trained else None,
+        peak_memory_bytes=last.get("peak_memory_bytes"),
+        device_hours=spent.device_hours,
+        cost=spent.cost,
+        currency=spent.currency,
+        seconds_left=seconds_left(record.updates) if is_running else None,
         last_update_age_s=_age(run_dir.metrics) if is_running else None,
         checkpoint=shown(checkpoint) if checkpoint else "",
         checkpoint_update=update_of(checkpoint) if checkpoint else None,
         jobs=[asdict(job) for job in jobs],
         scheduler_error=trouble,
         requeues=count,
-        last_error=_last_error(run_dir, attempts) if verdict.state is State.FAILED else "",
+        last_error=_last_error(run_dir, launches) if verdict.state is State.FAILED else "",
     )
 
 
@@ -132,7 +145,9 @@ def render_report(report: Report) -> str:
         ("scheduler", f"not asked: {report.scheduler_error}" if report.scheduler_error else ""),
         ("progress", _progress(report) + age if report.update is not None else ""),
         ("loss", number(report.loss, ".4f") if report.loss is not None else ""),
-        ("speed", f"{number(report.tokens_per_s, ',.0f')} tokens/s" if report.tokens_per_s is not None else ""),
+        ("speed", _speed(report)),
+        ("memory", f"{gibibytes(report.peak_memory_bytes)} GiB, rank 0's peak" if report.peak_memory_bytes is not None else ""),
+        ("device time", _spent(report)),
         ("time left", duration(report.seconds_left) if report.seconds_left is not None else ""),
         ("checkpoint", f"{report.checkpoint} (after update {report.checkpoint_update})" if report.checkpoint else "none yet"),
         ("last error", report.last_error),
@@ -143,6 +158,18 @@ def render_report(report: Report) -> str:
 
 def _progress(report: Report) -> str:
     return f"update {report.update}/{report.total_updates}" if report.update is not None else ""
+
+
+def _speed(report: Report) -> str:
+    if report.tokens_per_s is None:
+        return ""
+    return f"{number(report.supervised_tokens_per_s, ',.0f')} supervised tokens/s, {number(report.tokens_per_s, ',.0f')} tokens/s in this attempt"
+
+
+def _spent(report: Report) -> str:
+    if not report.device_hours:
+        return ""
+    return f"{report.device_hours:,.2f} h" + (f", {report.cost:,.2f} {report.currency}" if report.cost is not None else "")
 
 
 def _job(job: dict[str, Any]) -> str:
@@ -170,21 +197,6 @@ def _was_cancelled(run_dir: RunDir, launch: LastLaunch | None) -> bool:
         return launch is None or when >= launch.started
     except OSError:
         return False
-
-
-def _seconds_left(run_dir: RunDir, last: dict[str, Any]) -> float | None:
-    """From the wall time of the newest updates; None before there are any."""
-    try:
-        with run_dir.metrics.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - RATE_LINES * 1024))
-            lines = [json_object(text) or {} for text in file.read().split(b"\n")[1:]]
-    except OSError:
-        return None
-    seconds: list[float] = [line["seconds"] for line in lines if isinstance(line.get("seconds"), int | float)]
-    done, total = last.get("update"), last.get("total_updates")
-    if not seconds or not isinstance(done, int) or not isinstance(total, int):
-        return None
-    return sum(seconds) / len(seconds) * (total - done)
 
 
 def _age(path: Path) -> float | None:

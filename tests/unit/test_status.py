@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_record import attempts, read_run, totals
 from launcher.inspect.events import Holder, LastLaunch, holder, last_launch, last_line
 from launcher.inspect.report import find_runs, look, render_line, render_report
 from launcher.inspect.state import Seen, State, judge
@@ -74,7 +76,8 @@ def run_dir(tmp_path: Path) -> RunDir:
     folder.resolved.write_text(resolved_for().to_json())
     for attempt in (1, 2):
         folder.attempt_logs(attempt).mkdir(parents=True)
-    updates = [{"update": number, "total_updates": 10, "loss": 2.5 - number, "tokens_per_s": 1234.5, "seconds": 2.0} for number in (1, 2, 3)]
+    counts = {"tokens": 100, "supervised_tokens": 30, "computed_tokens": 128, "peak_memory_bytes": 2**30}
+    updates = [{"update": number, "total_updates": 10, "loss": 2.5 - number, "seconds": 2.0, **counts} for number in (1, 2, 3)]
     folder.metrics.write_text("".join(json.dumps(update) + "\n" for update in updates) + '{"update": 4, "to')
     write_events(
         folder,
@@ -99,6 +102,36 @@ def test_a_report(run_dir: RunDir) -> None:
     text = render_report(report)
     assert all(line in text for line in ("state       failed", "progress    update 3/10", "last error  rank 1: loss is nan", "checkpoint  none yet"))
     assert "failed  update 3/10  loss -0.5000" in render_line(report)
+
+
+def test_rates_and_cost_are_those_of_the_record(run_dir: RunDir) -> None:
+    """Of the newest attempt that trained: neither what one update did last, nor the time before a resume."""
+    write_events(
+        run_dir,
+        {"event": "launch_started", "attempt": 1, "time": 1000.0},
+        {"event": "launch_ended", "attempt": 1, "time": 1030.0, "seconds": 30.0, "status": 75},
+        {"event": "launch_started", "attempt": 2, "time": 9000.0},
+        {"event": "resumed", "attempt": 2, "time": 9001.0, "update": 1},
+        {"event": "launch_ended", "attempt": 2, "time": 9060.0, "seconds": 60.0, "status": 0},
+    )
+    report, record = look(run_dir), read_run(run_dir.path)
+    assert (report.tokens_per_s, report.supervised_tokens_per_s) == (50.0, 15.0)
+    assert report.tokens_per_s == attempts(record)[1].tokens_per_s and report.device_hours == totals(record).device_hours == 2 * 90 / 3600
+    text = render_report(report)
+    assert "speed       15 supervised tokens/s, 50 tokens/s in this attempt" in text and "memory      1.0 GiB, rank 0's peak" in text
+    assert "device time 0.05 h\n" in text, "there is no price"
+    resolved = load_resolved(run_dir.resolved)
+    priced = replace(resolved, spec=replace(resolved.spec, hardware=replace(resolved.spec.hardware, price_per_hour=20.0, currency="EUR")))
+    run_dir.resolved.write_text(priced.to_json())
+    assert "device time 0.05 h, 1.00 EUR" in render_report(look(run_dir))
+
+
+def test_a_run_that_never_trained_has_no_speed(run_dir: RunDir) -> None:
+    run_dir.metrics.unlink()
+    run_dir.events.unlink()
+    report = look(run_dir)
+    assert (report.tokens_per_s, report.supervised_tokens_per_s, report.device_hours) == (None, None, 0.0)
+    assert "speed" not in render_report(report) and "device time" not in render_report(report)
 
 
 def test_a_running_one(run_dir: RunDir) -> None:
