@@ -67,8 +67,9 @@ def name_of(point: ScalePoint, result: ScaleResult) -> str:
 def _lead(result: ScaleResult) -> str:
     each = result.updates // result.windows
     kept = "The update's samples stay the same" if result.mode == "strong" else "The update grows with the ranks"
-    window = f"{result.windows} windows of {each} update{'s' if each > 1 else ''}" if result.windows > 1 else f"one window of {each} updates"
-    return f"{kept}; {result.precision}; median of {window} after {result.warm_up} to warm up."
+    window = f"{each} update{'s' if each > 1 else ''}"
+    what = f"median of {result.windows} windows of {window}" if result.windows > 1 else window
+    return f"{kept}; {result.precision}; {what} after {result.warm_up} to warm up."
 
 
 def _base_words(result: ScaleResult) -> str:

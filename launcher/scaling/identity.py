@@ -54,8 +54,9 @@ def identity_of(wanted: Wanted, request: ScaleRequest, code: str, libraries: dic
 
 
 def key_of(identity: dict[str, Any]) -> str:
-    """A digest of it."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    """A digest of it; a number is the same with and without its point, as it is when a request is read again."""
+    plain = json.loads(json.dumps(identity), parse_int=float)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -27,7 +27,9 @@ def render_result(result: ScaleResult) -> str:
 
 def _counted(result: ScaleResult) -> str:
     each = result.updates // result.windows
-    return f"median of {result.windows} windows of {each} update{'s' if each > 1 else ''}, after {result.warm_up} to warm up"
+    window = f"{each} update{'s' if each > 1 else ''}"
+    what = f"median of {result.windows} windows of {window}" if result.windows > 1 else window
+    return f"{what}, after {result.warm_up} to warm up"
 
 
 def _row(point: ScalePoint) -> tuple[str, ...] | None:

@@ -110,6 +110,15 @@ def test_measured_points_are_not_measured_again(tmp_path: Path, runs: Runs, caps
     assert "1 rank in stage 2: measured already" in capsys.readouterr().out
 
 
+def test_a_request_that_was_read_again_is_the_same(tmp_path: Path) -> None:
+    resolved = here()
+    whole = dataclasses.replace(resolved.spec.optimizer, learning_rate=1)
+    asked = request(dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, optimizer=whole)))
+    write_request(ScaleDir(tmp_path), asked)
+    sweeps = make_sweep(tmp_path, asked), make_sweep(tmp_path, read_request(ScaleDir(tmp_path)))
+    assert len({sweep.key(sweep.wanted[0]) for sweep in sweeps}) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
