@@ -23,7 +23,9 @@ def _installed(spec: Spec, draft: Draft) -> Findings:
 
 
 def _read_by_wandb(spec: Spec, draft: Draft) -> Findings:
-    for name in _WANDB_KEYS if "wandb" not in spec.logging.report_to and not draft.given(_WHERE) else ():
+    # Given as an empty list, it turns reporting off and leaves the rest for later.
+    is_off = draft.given(_WHERE) and not spec.logging.report_to
+    for name in _WANDB_KEYS if "wandb" not in spec.logging.report_to and not is_off else ():
         if draft.given(f"logging.{name}"):
             what = f"{name} has no effect without wandb in logging.report_to"
             yield Problem(what=what, where=f"logging.{name}", fix="add report_to: [wandb], or remove it")
