@@ -11,9 +11,9 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ftcore.out_of_memory import describe_out_of_memory
+from ftcore.out_of_memory import describe_out_of_memory, out_of_memory_facts
 from ftcore.spec.disk_errors import REMEDIES, disk_errno
 from ftcore.spec.errors import PREEMPTED, CheckpointError, FtError, PreemptedError, StopSignalError
 from ftcore.spec.events import attempt, emit
@@ -64,6 +64,7 @@ def report(error: BaseException, run_dir: RunDir) -> int:
         "host": socket.gethostname(),
         "lost_peer": is_lost_peer(error),
         "time": time.time(),
+        **({"memory": memory} if (memory := _memory(error)) else {}),
     }
     # First the event, which needs no disk.
     emit("error", **details, traceback=_fit("\n".join(cause)))
@@ -71,6 +72,13 @@ def report(error: BaseException, run_dir: RunDir) -> int:
         with contextlib.suppress(OSError):
             write_atomic(run_dir.rank_error(attempt(), int(rank)), json.dumps({**details, "traceback": "\n".join(cause)}, indent=1))
     return status
+
+
+def _memory(error: BaseException) -> dict[str, Any]:
+    """The numbers of memory that ran out. What fails here must not hide the error itself."""
+    with contextlib.suppress(Exception):
+        return out_of_memory_facts(error)
+    return {}
 
 
 def _fit(text: str) -> str:

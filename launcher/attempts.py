@@ -19,7 +19,7 @@ from launcher.backends.hosts import run_launch
 from launcher.children import stop_signals
 from launcher.environment import launch_environment
 from launcher.events_file import append_event
-from launcher.failure import RunFailedError, RunStoppedError, first_line, resume_advice, resume_command
+from launcher.failure import RunFailedError, RunStoppedError, first_line, resume_advice, resume_command, with_doctor
 from launcher.folder_files import write_host_files
 from launcher.preflight.finding import UnfitHostsError
 from launcher.progress import Progress
@@ -86,10 +86,17 @@ def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: st
             return
         except RunFailedError as failure:
             if not failure.is_infrastructure or restarts == resolved.spec.cluster.max_restarts:
-                raise
+                raise _explained(failure, run_dir) from failure
             progress.line(f"{failure.brief}\nrestart {restarts + 1} of {resolved.spec.cluster.max_restarts}{resume_advice(run_dir, '')}")
             append_event(run_dir, {"event": "restart", "time": time.time(), "number": restarts + 1, "reason": first_line(failure)}, next_attempt(run_dir))
             resolved, approach, told = _stand_again(owned, resolved, restarts, failure, progress)
+
+
+def _explained(failure: RunFailedError, run_dir: RunDir) -> RunFailedError:
+    """The failure with a word on the doctor's page, which is written now."""
+    from launcher.findings.files import write_quietly
+
+    return with_doctor(failure, run_dir, is_written=write_quietly(run_dir))
 
 
 def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress: Progress) -> str:
@@ -155,10 +162,10 @@ def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: R
                 wanted = resolve_again(wanted, Options(exclude="@".join(unfit.hosts)), next_attempt(run_dir))
                 continue
             if time.monotonic() > give_up:
-                raise failure from unfit
+                raise _explained(failure, run_dir) from unfit
             progress.line(f"waiting for the hosts: {first_line(unfit)}")
         except ClusterError as error:
-            raise failure from error
+            raise _explained(failure, run_dir) from error
         _pause(LOOK_AGAIN_S, owned)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,6 +142,21 @@ def render_failure(failure: Failure, advice: str) -> str:
         advice = "mend the spec and start a new run"
     lines += [f"{_TO_DO}{text}" for text in (*_hints(failure), advice)]
     return "\n".join(lines)
+
+
+def failure_event(failure: Failure, run_dir: RunDir, last_progress: Mapping[int, str]) -> Event:
+    """What events.jsonl holds of the first failure; `last_progress` says where each rank had last made progress, of a run that hung."""
+    log = failure.log.relative_to(run_dir.path) if failure.log.is_relative_to(run_dir.path) else failure.log
+    said = {name: list(getattr(failure, name)) for name in ("details", "hints")}
+    places = {"last_progress": {str(rank): place for rank, place in last_progress.items()}} if last_progress else {}
+    return {"event": "failure", "time": time.time(), "who": failure.who, "verb": failure.verb, "status": failure.status, "log": str(log), **said, **places}
+
+
+def with_doctor(failure: RunFailedError, run_dir: RunDir, *, is_written: bool) -> RunFailedError:
+    """The same report with a last line on who says more; `is_written`: it stands in RUN/findings.txt already."""
+    written = f"   (also in {shown(run_dir.path)}/findings.txt)" if is_written else ""
+    report = f"{failure}\n{_TO_DO}ftlaunch doctor {shlex.quote(shown(run_dir.path))}{written}"
+    return RunFailedError(report, failure.exit_status, is_infrastructure=failure.is_infrastructure)
 
 
 def describe_status(status: int) -> str:

@@ -19,6 +19,7 @@ from ftcore.spec.sections import (
     LoggingSection,
     ProfilingSection,
     Spec,
+    TrainSection,
     ZeroSection,
 )
 from launcher.ds_json.rules import check_groups
@@ -30,7 +31,7 @@ from launcher.spec_source import Draft, Options, Place, put_over
 from launcher.validate import build_spec, find_problems
 
 FREE_KEYS = (
-    *("zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens"),
+    *("zero.stage", "zero.coalesce_grad_reduction", "batch.micro_batch_tokens", "train.gradient_checkpointing"),
     *("checkpoint.save_steps", "checkpoint.save_total_limit", "checkpoint.save_async", "evaluation.eval_steps"),
     *("evaluation.early_stopping_patience", "evaluation.early_stopping_threshold"),
     # A stream that stopped at a bad row goes on without it; the rows that are no mistake keep their places.
@@ -65,7 +66,7 @@ _REASONS = {
 """Key or section -> why it stays as it is."""
 
 
-Section = TypeVar("Section", BatchSection, CheckpointSection, EvaluationSection, HardwareSection, LoggingSection, ProfilingSection, ZeroSection)
+Section = TypeVar("Section", BatchSection, CheckpointSection, EvaluationSection, HardwareSection, LoggingSection, ProfilingSection, TrainSection, ZeroSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ def _changed(resolved: ResolvedSpec, draft: Draft, chosen: frozenset[str], launc
         cluster=replace(given.cluster, hosts=named, slots=None if named else sum(host.slots for host in launch.hosts)),
         data=absolute_files(given.data) if any(key.startswith(DATA) for key in chosen) else spec.data,
         batch=_with_chosen(spec.batch, given.batch, "batch", chosen),
+        train=_with_chosen(spec.train, given.train, "train", chosen),
         evaluation=_with_chosen(spec.evaluation, given.evaluation, "evaluation", chosen),
         checkpoint=_with_chosen(spec.checkpoint, given.checkpoint, "checkpoint", chosen),
         logging=_with_chosen(spec.logging, given.logging, "logging", chosen),

@@ -7,6 +7,7 @@ from launcher.backends.base import Launch
 from launcher.backends.lines import environment_notes
 from launcher.backends.steps import Steps
 from launcher.children import stop_signals
+from launcher.events_file import append_event
 from launcher.failure import resume_advice, resume_command
 from launcher.memory.model_flops import write_model_work
 from launcher.progress import Progress
@@ -26,7 +27,14 @@ def run_launch(launch: Launch, progress: Progress) -> str:
     for note in meeting_notes(launch) if launch.trains else ():
         progress.line(note)
     with stop_signals() as stop:
-        steps = Steps(run_dir.attempt_logs(launch.attempt), environment, progress, stop, advice=lambda: launch.advice or resume_advice(run_dir, command))
+        steps = Steps(
+            run_dir.attempt_logs(launch.attempt),
+            environment,
+            progress,
+            stop,
+            advice=lambda: launch.advice or resume_advice(run_dir, command),
+            on_failure=lambda event: append_event(run_dir, event, launch.attempt),
+        )
         steps.run("the preparation", "prepare.log", launch.prepare)
         if launch.trains:
             write_model_work(run_dir, launch.resolved)

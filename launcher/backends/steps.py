@@ -16,7 +16,7 @@ from launcher.backends.remote_sweep import sweep_hosts
 from launcher.backends.stall import Limits
 from launcher.children import Child, Event, StopSignals, run_child
 from launcher.events_file import append_event
-from launcher.failure import Failure, RunStoppedError, as_error, step_failure
+from launcher.failure import Failure, RunStoppedError, as_error, failure_event, step_failure
 from launcher.group_failure import group_failure
 from launcher.processes import LAUNCH_ID, PREEMPTING, exit_status, sweep
 from launcher.progress import Progress
@@ -30,7 +30,16 @@ STEP_GRACE_S = 4.0
 class Steps:
     """Runs processes one after the other, shows what they tell, and turns a bad end into an FtError."""
 
-    def __init__(self, logs: Path, environment: Mapping[str, str], progress: Progress, stop: StopSignals, *, advice: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        environment: Mapping[str, str],
+        progress: Progress,
+        stop: StopSignals,
+        *,
+        advice: Callable[[], str],
+        on_failure: Callable[[Event], None] = lambda event: None,
+    ) -> None:
         self.logs = logs
         self.record = Record()
         self._environment = environment
@@ -38,7 +47,8 @@ class Steps:
         self._stop = stop
         self._advice = advice
         """How to go on after a bad end."""
-        self._on_failure_event: Callable[[Event], None] = lambda event: None
+        self._on_failure_event = on_failure
+        """Where it is kept what a process said of its end."""
 
     def run(self, who: str, log_name: str, argv: tuple[str, ...]) -> None:
         """One process, logging to `log_name`. Raises its FtError, or RunStoppedError after a signal to the launcher."""
@@ -53,9 +63,8 @@ class Steps:
     def run_ranks(self, launch: Launch) -> None:
         """The supervisors of all hosts, which end when all ranks have. Raises like `run`, for what failed first."""
         self._require_going_on()
-        run_dir, attempt, cluster = launch.run_dir, launch.attempt, launch.resolved.spec.cluster
+        cluster = launch.resolved.spec.cluster
         self._progress.line(f"starting {launch.resolved.world_size} ranks; their logs are in {shown(self.logs)}")
-        self._on_failure_event = lambda event: append_event(run_dir, event, attempt)
         hang = Limits(start_s=cluster.start_timeout, stall_s=cluster.stall_timeout)
         rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, hang=hang, preempt_grace=cluster.preempt_grace)
         group: HostGroup | DeepSpeedGroup
@@ -78,6 +87,7 @@ class Steps:
             self._require_going_on()
         failure = group_failure(self.record, ending, launch)
         if failure is not None:
+            append_event(launch.run_dir, failure_event(failure, launch.run_dir, ending.stall_places), launch.attempt)
             self._fail(failure)
         if ending.saved_late:
             self._progress.flush()

@@ -1,7 +1,8 @@
-"""`ftlaunch doctor`: whether the hosts are fit for a launch, and what to mend; starts no rank."""
+"""`ftlaunch doctor`: what happened to a run; or, without one, whether the hosts are fit for a launch. Starts no rank."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 NOT_FIT = 3
 _TO_STDOUT = "-"
+_OF_RUNS = ("run", "html", "json")
+"""What may be given with a RUN."""
 _LAUNCHERS = click.Choice(["ssh", "pdsh", "deepspeed", "srun"])
 
 
@@ -22,6 +25,8 @@ _LAUNCHERS = click.Choice(["ssh", "pdsh", "deepspeed", "srun"])
 class DoctorOptions:
     """What the command line says."""
 
+    run: Path | None
+    html: bool
     hosts: Path | None
     include: str
     exclude: str
@@ -41,18 +46,22 @@ class DoctorCommand(click.Command):
     """Calls `run` with the parsed options."""
 
     def invoke(self, ctx: click.Context) -> int:
-        """The exit status: 0 fit, 3 not. Raises the FtError of what went wrong."""
+        """The exit status: of a run 0; of hosts 0 when they are fit, 3 when not. Raises the FtError of what went wrong."""
         return run(DoctorOptions(**ctx.params))
 
 
 command = DoctorCommand(
     "doctor",
-    short_help="Check hosts before a launch.",
+    short_help="Say what happened to a run, and what helps; or check hosts before a launch.",
     help=(
-        "Ask all hosts at once whether they are fit for a launch: reachable, the same software, accelerators for the slots, connections between them, "
-        "shared folders, limits. Prints a table and every finding with its fix. Exit status 0: fit, perhaps with warnings; 3: not fit."
+        "With RUN: say what happened to that run, from what it recorded: why it failed or is slow, the evidence, what helps and by how much. "
+        "Also written to RUN/findings.txt and RUN/findings.json. Exit status 0, whatever was found. "
+        "Without RUN: ask all hosts at once whether they are fit for a launch: reachable, the same software, accelerators for the slots, "
+        "connections between them, shared folders, limits. Prints a table and every finding with its fix. Exit status 0: fit, perhaps warned; 3: not fit."
     ),
     params=[
+        click.Argument(["run"], type=FOLDER, required=False, metavar="[RUN]"),
+        click.Option(["--html"], is_flag=True, help="With RUN: also write RUN/findings.html."),
         hosts_option(),
         *filter_options(),
         click.Option(["--spec"], type=FILE, help="A spec, for its `cluster` section. Default: as for launch."),
@@ -70,7 +79,31 @@ command = DoctorCommand(
 
 
 def run(given: DoctorOptions) -> int:
-    """Checks, prints, and returns the exit status. Raises the FtError of a wrong hostfile, spec or option, and OSError when FILE can't be written."""
+    """Looks, prints, and returns the exit status. Raises the FtError of a folder that holds no run, or of a wrong hostfile, spec or option."""
+    if given.run is not None:
+        return _run(given, given.run)
+    if given.html:
+        raise click.UsageError("--html is a page about a run: name it, `ftlaunch doctor RUN --html`")
+    return _hosts(given)
+
+
+def _run(given: DoctorOptions, folder: Path) -> int:
+    """What happened to the run, or to each run of an array, in `folder`."""
+    from launcher.findings.command import explain
+
+    others = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(given) if field.name not in _OF_RUNS and getattr(given, field.name)]
+    if others:
+        names = ", ".join(others).replace("--sets", "--set")
+        raise click.UsageError(f"{names}: for a check of hosts, which has no RUN; to check the hosts of a run: ftlaunch doctor --hosts {folder}/hostfile")
+    as_json = explain(folder, wants_html=given.html, is_quiet=given.json == _TO_STDOUT)
+    if given.json == _TO_STDOUT:
+        click.echo(as_json, nl=False)
+    elif given.json is not None:
+        _write(Path(given.json), as_json)
+    return 0
+
+
+def _hosts(given: DoctorOptions) -> int:
     from launcher.preflight.table import render_report
 
     report = _check(given)

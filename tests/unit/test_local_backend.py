@@ -136,8 +136,9 @@ def test_the_first_rank_that_failed_is_reported(tmp_path: Path) -> None:
         f"  its log: {tmp_path}/run/logs/attempt_1/rank_1.log",
         f"  to do: ftlaunch --resume {tmp_path}/run   (goes on after update 5)",
     ]
-    told = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    *told, last = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     assert [(event["event"], event["rank"], event["attempt"]) for event in told] == [("error", 1, 1), ("rank_exit", 1, 1), ("rank_exit", 0, 1)]
+    assert (last["event"], last["who"], last["log"]) == ("failure", "rank 1 on localhost", "logs/attempt_1/rank_1.log")
 
 
 def test_a_lost_connection_is_not_the_first_failure(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Where the time of a run went: shares of its phases over the updates that count, and of each rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ftcore.spec.run_record import PHASES, Line, covered, number
+from launcher.findings.finding import Evidence
+from launcher.findings.seen import Seen, middle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Seconds of the steady updates, as a mean over the ranks."""
+
+    updates: int
+    """Updates that they cover."""
+    seconds: float
+    phases: dict[str, float]
+    """By PHASES; a phase that was not measured is missing."""
+    measured: bool
+    """Whether the phases were measured; else only what each update told of itself: data_wait, forward, backward and optimizer with their waits in them."""
+
+    def share(self, *names: str) -> float:
+        """Of the time, of some phases together."""
+        return sum(self.phases.get(name, 0.0) for name in names) / self.seconds if self.seconds > 0 else 0.0
+
+    def an_update(self, *names: str) -> float:
+        """Seconds an update, of some phases together; all of it without names."""
+        return (sum(self.phases.get(name, 0.0) for name in names) if names else self.seconds) / max(1, self.updates)
+
+
+def shares(seen: Seen) -> Shares:
+    """The shares of a run's newest attempt that trained, without its first updates."""
+    return shares_of(seen.steady())
+
+
+def shares_of(lines: Sequence[Line]) -> Shares:
+    """The shares of some lines of metrics.jsonl, or of a rank's file."""
+    timed = [line for line in lines if isinstance(line.get("phases"), dict) and number(line, "phase_seconds") > 0]
+    if timed:
+        sums = {name: sum(number(line["phases"], name) for line in timed) for name in PHASES}
+        updates = sum(int(number(line, "phase_updates", 1)) for line in timed)
+        return Shares(updates=updates, seconds=sum(number(line, "phase_seconds") for line in timed), phases=sums, measured=True)
+    keys = {"data_wait": "data_wait_seconds", "forward": "seconds_forward", "backward": "seconds_backward", "optimizer": "seconds_step"}
+    sums = {name: sum(number(line, key) for line in lines) for name, key in keys.items()}
+    return Shares(updates=len(lines), seconds=sum(number(line, "seconds") for line in lines), phases=sums, measured=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """How much one rank made the others wait."""
+
+    rank: int
+    idle_share: float
+    """Mean wait of another rank for it, over the time."""
+    late_phase: str
+    """The phase in which it came late most of the time."""
+    cost_share: float
+    """Its planned cost over the ranks' mean; 1: it was dealt as much as the others. 0: not recorded."""
+    compute_share: float
+    """Its seconds of forward and backward over the ranks' mean; 0: not recorded."""
+
+
+def lateness(seen: Seen) -> list[Lateness]:
+    """Of each rank that made others wait, the worst first; empty where phases were not measured or there is one rank."""
+    lines = {rank: seen.steady_of(rank) for rank in seen.record.ranks}
+    lines = {rank: each for rank, each in lines.items() if any("caused_idle_seconds" in line for line in each)}
+    if len(lines) < 2:
+        return []
+    costs, computed = ({rank: _sum(each, key) for rank, each in lines.items()} for key in ("cost", "compute"))
+    found = []
+    for rank, each in lines.items():
+        seconds = sum(number(line, "phase_seconds") for line in each)
+        caused = sum(number(line, "caused_idle_seconds") for line in each)
+        if seconds > 0 and caused > 0:
+            late = _late_phase(each)
+            share = caused / (len(lines) - 1) / seconds
+            found.append(Lateness(rank=rank, idle_share=share, late_phase=late, cost_share=_over_mean(costs, rank), compute_share=_over_mean(computed, rank)))
+    return sorted(found, key=lambda each: -each.idle_share)
+
+
+def _late_phase(lines: Sequence[Line]) -> str:
+    caused: dict[str, float] = {}
+    for line in lines:
+        name = str(line.get("late_phase") or "")
+        if name:
+            caused[name] = caused.get(name, 0.0) + number(line, "caused_idle_seconds")
+    return max(caused, key=lambda name: caused[name], default="")
+
+
+def _sum(lines: Sequence[Line], key: str) -> float:
+    if key == "compute":
+        return sum(number(line["phases"], "forward") + number(line["phases"], "backward") for line in lines if isinstance(line.get("phases"), dict))
+    return sum(number(line, key) for line in lines)
+
+
+def _over_mean(values: dict[int, float], rank: int) -> float:
+    mean = sum(values.values()) / len(values)
+    return values[rank] / mean if mean > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Seconds of an update, measured and planned."""
+
+    measured_s: float
+    planned_s: float
+
+
+def speed(seen: Seen) -> Speed | None:
+    """The median update beside the forecast of memory.json; None where either is missing."""
+    forecast = (seen.record.memory or {}).get("forecast")
+    planned = number(forecast, "update_s") if isinstance(forecast, dict) else 0.0
+    parts = [covered(line) for line in seen.steady()]
+    measured = middle(part.train_s / part.updates for part in parts if part.updates)
+    return Speed(measured_s=measured, planned_s=planned) if planned > 0 and measured > 0 else None
+
+
+def evidence(found: Shares, phase: str) -> Evidence:
+    """What was measured of a phase."""
+    what = f"{found.phases.get(phase, 0.0):.3g} of {found.seconds:.3g} s over {found.updates} updates"
+    return Evidence(what=what, file="metrics.jsonl")

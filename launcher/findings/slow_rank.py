@@ -1,0 +1,100 @@
+"""A rank that the others wait for: which one, in which phase, and whether its device, its data or what it was dealt is the cause."""
+
+from __future__ import annotations
+
+from ftcore.spec.run_record import number
+from launcher.findings.finding import SLOW, Evidence, Finding, Knob
+from launcher.findings.seen import Seen, host_of
+from launcher.findings.shares import Lateness, Shares, evidence, lateness
+
+IDLE = 0.08
+"""Share of the time that ranks wait for others from which on it is told of."""
+UNEVEN = 1.10
+"""Times the ranks' mean cost from which on a rank was dealt more than the others."""
+
+
+def waiting(seen: Seen, found: Shares) -> Finding | None:
+    """A rank that the others wait for: as the run's own watch told, or as the ranks' lines say."""
+    told = [event for event in seen.events("finding") if event.get("kind") == "slow_rank"]
+    late = lateness(seen)
+    share = late[0].idle_share if late else 0.0
+    if not told and (share < IDLE or (len(late) > 1 and late[0].idle_share < 2 * late[1].idle_share)):
+        return _idle(found)
+    event = told[-1] if told else {}
+    worst = next((each for each in late if each.rank == event.get("rank")), late[0] if late and not told else None)
+    rank = event.get("rank") if isinstance(event.get("rank"), int) else worst.rank if worst is not None else None
+    host, phase = str(event.get("host") or host_of(seen, rank)), str(event.get("phase") or (worst.late_phase if worst is not None else ""))
+    share = max(number(event, "share"), worst.idle_share if worst is not None else 0.0)
+    cause = str(event.get("cause") or _cause(worst, phase))
+    said = (Evidence(what=str(event.get("what") or "finding slow_rank"), file="events.jsonl"),) if told else ()
+    late_in = f" in {phase}" if phase else ""
+    measured = (Evidence(what=_measured(worst), file=f"metrics/rank_{worst.rank}.jsonl"),) if worst is not None else ()
+    return Finding(
+        kind="slow_rank",
+        severity=SLOW,
+        what=f"the other ranks wait {share:.0%} of the time for rank {rank} on {host or '?'}, which is late{late_in}: {_CAUSES.get(cause, cause)}",
+        rank=rank,
+        host=host,
+        phase=phase,
+        update=int(number(event, "update")) or None,
+        weight=share,
+        details=(f"told {len(told)} times, first at update {told[0].get('update')}",) if len(told) > 1 else (),
+        causes=_advice(cause, host),
+        evidence=(*said, *measured),
+        knobs=_rank_knobs(cause),
+    )
+
+
+_CAUSES = {
+    "device": "its device or host is slower than the others",
+    "data": "it was dealt more tokens than the others",
+    "data_wait": "it waits for its data",
+    "data_reading": "it waits for its data",
+}
+
+
+def _cause(worst: Lateness | None, phase: str) -> str:
+    if phase == "data_wait":
+        return "data_wait"
+    return "data" if worst is not None and worst.cost_share >= UNEVEN and worst.compute_share <= UNEVEN * worst.cost_share else "device"
+
+
+def _measured(worst: Lateness) -> str:
+    dealt = f"; dealt {worst.cost_share:.2f} times the ranks' mean cost" if worst.cost_share else ""
+    computed = f", computed for {worst.compute_share:.2f} times their mean time" if worst.compute_share else ""
+    return f"another rank waits {worst.idle_share:.1%} of its time for it{dealt}{computed}"
+
+
+def _advice(cause: str, host: str) -> tuple[str, ...]:
+    if cause == "data":
+        return ("updates of few samples, or samples of very different lengths, can't be dealt evenly",)
+    if cause == "data_wait":
+        return (f"the disk or network of {host or 'its host'} is slower, or its cores are busy",)
+    return (
+        f"another process on {host or 'its host'} (`nvidia-smi`, `top`), a throttled or broken device, fewer cores for this rank",
+        "`ftlaunch profile` shows what it does",
+    )
+
+
+def _rank_knobs(cause: str) -> tuple[Knob, ...]:
+    if cause == "data":
+        return (Knob(options="--set batch.global_batch_size=...", gives="a larger update is dealt more evenly", costs="fewer updates an epoch"),)
+    if cause == "data_wait":
+        return (Knob(options="--set data.prefetch_updates=8", gives="more updates are made ready ahead", costs="host memory", may_resume=True),)
+    return (Knob(options="--exclude HOST", gives="goes on without the slow host", costs="fewer ranks", may_resume=True),)
+
+
+def _idle(found: Shares) -> Finding | None:
+    share = found.share("idle")
+    if share < IDLE:
+        return None
+    return Finding(
+        kind="imbalance",
+        severity=SLOW,
+        what=f"ranks wait for each other {share:.0%} of the time, each for another now and then",
+        phase="idle",
+        weight=share,
+        causes=("updates of few samples, or of very different lengths, can't be dealt evenly", "other processes take the cores now and then"),
+        evidence=(evidence(found, "idle"),),
+        knobs=(Knob(options="--set batch.global_batch_size=...", gives="a larger update is dealt more evenly", costs="fewer updates an epoch"),),
+    )
