@@ -20,6 +20,8 @@ COLOURS = {
     "gap": "phase-other",
 }
 NAMES = {"compute": "compute", "communication": "communication", "copy": "copies", "data": "data", "host_bound": "host-bound", "gap": "gaps"}
+SMALL = 0.005
+"""Share of the time below which a phase has no bar."""
 _TOP = 12
 
 
@@ -61,10 +63,11 @@ def _advice(summary: Mapping[str, Any]) -> Section:
 
 def _phases(summary: Mapping[str, Any]) -> Section:
     phases = summary["phases"]
+    seen = {name: each for name, each in phases.items() if each["wall_s"] >= SMALL * summary["wall_s"]}
     chart = stacked_bars(
         "Phases of all profiled updates",
-        [name.replace("_", " ") for name in phases],
-        [Layer(name=NAMES[part], values=[each[part] for each in phases.values()], colour=COLOURS[part]) for part in PARTS],
+        [name.replace("_", " ") for name in seen],
+        [Layer(name=NAMES[part], values=[each[part] for each in seen.values()], colour=COLOURS[part]) for part in PARTS],
         y=Axis(name="seconds", show=duration, from_zero=True),
         note="Means over the ranks.",
     )

@@ -21,8 +21,9 @@ OUTSIDE = "other"
 """The phase of what is in none that the training names."""
 PHASES = (*PHASE_RANGES, OUTSIDE)
 
-# These hold calls of Python, hooks among them, which may wait for another rank: what they compute is in the operators inside them.
-_WRAPPER = re.compile(r"autograd::engine::|torch::autograd::|c10d::|record_param_comms|.*Backward\d*$")
+# What has no namespace is a function of autograd. All of these may hold Python, hooks among it, which may wait for another rank: what they compute is in the
+# operators inside them.
+_WRAPPER = re.compile(r"autograd::engine::|torch::autograd::|c10d::|(?!.*::)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

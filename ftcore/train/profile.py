@@ -48,7 +48,8 @@ class Profile:
         self._profiler: Any = None
         self._began = first
         self._on_gpu = ranks.device.type == "cuda"
-        self._ranges = NamedRanges(nvtx=self._on_gpu)
+        # A build for AMD's GPUs has no NVTX.
+        self._ranges = NamedRanges(nvtx=self._on_gpu and torch.version.cuda is not None)
         self._phase = ""
         """The one that the training is in, where it has said so."""
         self._in_update = False

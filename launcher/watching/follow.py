@@ -62,7 +62,8 @@ class Follower:
             left_s=self._left_s(report) if is_running else None,
             silent_s=report.last_update_age_s if is_running and line else None,
             line=line,
-            losses=self._losses,
+            # A copy: whoever draws it may do so while this reads on.
+            losses=Curve(list(self._losses.points)),
             ranks=ranks,
             checkpoint=visible(report.checkpoint),
             evaluations=tuple(self._evaluations.values()),

@@ -76,16 +76,15 @@ def show_live(console: Console, look: Look, interval_s: float) -> int:
 def _draw(console: Console, keyboard: Keyboard, poller: Poller[Sequence[View]]) -> Sequence[View] | None:
     """On the other screen of the terminal, until something ends it."""
     views: Sequence[View] | None = None
-    drawn: tuple[object, ...] = ()
+    drawn: tuple[Sequence[View] | None, Size] | None = None
     with Live(console=console, screen=True, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
         while keyboard.left_by is None and not keyboard.is_suspended:
             views = poller.newest()
             size = Size(width=console.width, height=console.height, ascii_only=console.options.ascii_only)
-            wanted = (id(views), size)
-            if wanted != drawn:
+            if drawn is None or drawn[0] is not views or drawn[1] != size:
                 lines = [Text("looking …")] if views is None else lines_of(views, size, FOOTER)
                 live.update(Group(*lines), refresh=True)
-                drawn = wanted
+                drawn = (views, size)
             if views is not None and _are_over(views):
                 return views
             keyboard.wait(STEP_S)

@@ -6,12 +6,13 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from ftcore.dist import Ranks
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import ProfilingSection
-from ftcore.train.profile import Profile
+from ftcore.train.profile import NamedRanges, Profile
 
 
 def recorded(run_dir: RunDir, updates: range) -> None:
@@ -68,3 +69,17 @@ def test_a_run_that_fails_in_a_recorded_update_leaves_what_it_has(tmp_path: Path
     profile.close()
     profile.phase("other")
     assert run_dir.profile(0).exists()
+
+
+def test_ranges_are_nvtx_ranges_too_where_there_is_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", told.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: told.append("pop"))
+    ranges = NamedRanges(nvtx=True)
+    ranges.enter("update 1")
+    ranges.enter("forward")
+    ranges.leave(1)
+    ranges.enter("backward")
+    ranges.leave(0)
+    ranges.leave(0)
+    assert told == ["ftlaunch: update 1", "ftlaunch: forward", "pop", "ftlaunch: backward", "pop", "pop"]

@@ -6,19 +6,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from ftcore import trace_summary
 from ftcore.spec.errors import CheckpointError
 from ftcore.trace_summary.__main__ import summarise_folder
 from ftcore.trace_summary.parts import PARTS
 from tests.unit.made_traces import Event, event, kernel, launch, operator, phase, update, write_trace
 
+SCHEMA = Path(trace_summary.__file__).with_name("summary.schema.json")
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
+    """summary.json of a folder's traces, which is as its schema says."""
     summarise_folder(folder, None)
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     return found
 
 
@@ -206,7 +211,7 @@ def test_the_page_holds_the_numbers(tmp_path: Path) -> None:
     write_trace(tmp_path / "rank_0.json.gz", gpu_update())
     write_trace(tmp_path / "rank_1.json.gz", gpu_update(), rank=1)
     summary_of(tmp_path)
-    page = (tmp_path / "summary.html").read_text()
+    page = (tmp_path / "summary.html").read_text().replace("\u00a0", " ")
     assert "50.0 %" in page and "20.0 %" in page and "host-bound" in page and "sm90_gemm" in page and "<svg" in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "<script" not in page
 
