@@ -14,7 +14,7 @@ def notes_of(request: ScaleRequest, result: ScaleResult, lengths: DataLengths) -
     """The notes of a test with the points that it has so far; `lengths` are those of the training data."""
     notes = [*_threads(result), *_baselines(result), *_cut(request)]
     if request.mode != STRONG:
-        notes += weak_notes(request.resolved, result, lengths)
+        notes += weak_notes(request.resolved, min(request.ranks), result, lengths)
     if lengths.is_assumed and result.measured and request.resolved.spec.train.max_steps is None:
         notes.append(f"the whole run's number of updates is a guess: {lengths.origin}")
     return tuple(notes)
@@ -50,12 +50,12 @@ def _cut(request: ScaleRequest) -> list[str]:
     return notes
 
 
-def weak_notes(resolved: ResolvedSpec, result: ScaleResult, lengths: DataLengths) -> list[str]:
+def weak_notes(resolved: ResolvedSpec, base: int, result: ScaleResult, lengths: DataLengths) -> list[str]:
     """How the update grew with the ranks, and what that does to the schedule of the whole run."""
     spec = resolved.spec
     unit, size = ("samples", spec.batch.global_batch_size) if spec.batch.global_batch_size is not None else ("tokens", spec.batch.tokens_per_update)
     before = updates_of(resolved, lengths)
-    notes = [f"weak: each rank brings the spec's whole update, {size:,} {unit}" if size is not None else "weak: each rank brings the spec's whole update"]
+    notes = [f"weak: the update grows with the ranks, from the spec's own of {size or 0:,} {unit} on {base} rank{'s' if base > 1 else ''}"]
     notes += [_grown(resolved, point, unit, before) for point in {point.ranks: point for point in result.measured}.values()]
     rate = f"optimizer.learning_rate stayed {spec.optimizer.learning_rate:g}: no rule for larger updates was applied"
     notes.append(f"{rate}, and whether training is as good was not measured")
@@ -65,8 +65,9 @@ def weak_notes(resolved: ResolvedSpec, result: ScaleResult, lengths: DataLengths
 def _grown(resolved: ResolvedSpec, point: ScalePoint, unit: str, before: int) -> str:
     spec, updates = resolved.spec, point.run_updates or 0
     size = point.global_batch_size or point.tokens_per_update or 0
+    times = size / (spec.batch.global_batch_size or spec.batch.tokens_per_update or size)
     if spec.train.max_steps is not None:
-        length = f"train.max_steps keeps the run at {updates:,} updates, which see {point.ranks} times the {unit}"
+        length = f"train.max_steps keeps the run at {updates:,} updates, which see {times:g} times the {unit}"
     else:
         length = f"the run has {updates:,} updates in place of {before:,}"
     warm, warm_before = warmup_updates(spec.schedule, updates), warmup_updates(spec.schedule, before)

@@ -53,7 +53,7 @@ def make_point(request: ScaleRequest, machines: Machines, threads: int | None, r
 
 
 def whole_spec(request: ScaleRequest, hosts: tuple[Host, ...], stage: int, scheduler: SchedulerSection | None) -> ResolvedSpec:
-    """The spec on these hosts and in this stage; in weak mode with the update of as many specs as there are ranks."""
+    """The spec on these hosts and in this stage; in weak mode with an update that grows with the ranks, from the spec's own on the fewest ranks."""
     spec, ranks = request.resolved.spec, sum(host.slots for host in hosts)
     zero = spec.zero
     if stage != zero.stage:
@@ -62,14 +62,19 @@ def whole_spec(request: ScaleRequest, hosts: tuple[Host, ...], stage: int, sched
     cluster = replace(spec.cluster, slots=ranks if spec.cluster.slots is not None else None)
     if scheduler is not None:
         cluster = replace(cluster, scheduler=scheduler)
-    batch = grown(spec.batch, ranks) if request.mode == WEAK else spec.batch
+    batch = grown(spec.batch, ranks, min(request.ranks)) if request.mode == WEAK else spec.batch
     return replace(request.resolved, spec=replace(spec, zero=zero, cluster=cluster, batch=batch), hosts=hosts)
 
 
-def grown(batch: BatchSection, times: int) -> BatchSection:
-    """An update `times` as large; micro-steps keep their budget."""
-    samples, tokens = batch.global_batch_size, batch.tokens_per_update
-    return replace(batch, global_batch_size=samples * times if samples is not None else None, tokens_per_update=tokens * times if tokens is not None else None)
+def grown(batch: BatchSection, ranks: int, base: int) -> BatchSection:
+    """An update of ranks / base times the size; micro-steps keep their budget. Raises SpecError where that is no whole number."""
+    sizes = {name: getattr(batch, name) for name in ("global_batch_size", "tokens_per_update")}
+    parts = {name: divmod(size * ranks, base) for name, size in sizes.items() if size is not None}
+    odd = [name for name, (_, rest) in parts.items() if rest]
+    if odd:
+        what = f"the spec's update of {sizes[odd[0]]:,}, on {base} ranks, does not grow to {ranks} ranks by a whole number"
+        raise SpecError(what, where=f"batch.{odd[0]}", fix=f"give a size that {base} divides, or numbers of ranks that are multiples of {base}")
+    return replace(batch, **{name: size for name, (size, _) in parts.items()})
 
 
 def cut_spec(whole: ResolvedSpec, request: ScaleRequest, threads: int | None) -> ResolvedSpec:

@@ -14,7 +14,7 @@ from launcher.scaling import machines as machines_module
 from launcher.scaling.asked import parse_counts, parse_stages
 from launcher.scaling.machines import check_ranks, default_ranks, find_machines, share_of, take_hosts, threads_of
 from launcher.scaling.notes import notes_of, weak_notes
-from launcher.scaling.points import make_point, plan_points
+from launcher.scaling.points import grown, make_point, plan_points
 from launcher.scaling.request import WEAK, default_tolerance
 from tests.unit.scaled import here, machines, point, request, result
 
@@ -55,14 +55,20 @@ def test_a_strong_point_keeps_the_update_and_the_samples() -> None:
     assert make_point(request(resolved), machines(), None, 2, 1).cut.spec.zero.coalesce_grad_reduction is False
 
 
-@pytest.mark.parametrize(("samples", "tokens", "grown"), [(16, None, (64, None)), (None, 4096, (None, 16384))])
-def test_a_weak_point_brings_an_update_a_rank(samples: int | None, tokens: int | None, grown: tuple[int | None, int | None]) -> None:
+@pytest.mark.parametrize(("samples", "tokens", "most"), [(16, None, (64, None)), (None, 4096, (None, 16384))])
+def test_a_weak_point_has_an_update_that_grows_with_the_ranks(samples: int | None, tokens: int | None, most: tuple[int | None, int | None]) -> None:
     resolved = here()
     batch = dataclasses.replace(resolved.spec.batch, global_batch_size=samples, tokens_per_update=tokens)
     resolved = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, batch=batch))
     spec = make_point(request(resolved, mode=WEAK), machines(), 1, 4, 2).cut.spec
-    assert (spec.batch.global_batch_size, spec.batch.tokens_per_update) == grown
+    assert (spec.batch.global_batch_size, spec.batch.tokens_per_update) == most
+    assert make_point(request(resolved, mode=WEAK, ranks=(2, 4, 6)), machines(), 1, 6, 2).cut.spec.batch == grown(batch, 3, 1)
     assert spec.batch.micro_batch_tokens == batch.micro_batch_tokens and spec.optimizer.learning_rate == resolved.spec.optimizer.learning_rate
+
+
+def test_a_weak_update_is_a_whole_number() -> None:
+    with pytest.raises(SpecError, match="does not grow to 3 ranks by a whole number"):
+        plan_points(request(here(samples=7), mode=WEAK, ranks=(2, 3)), machines(), 1)
 
 
 def test_more_ranks_than_cores_are_marked() -> None:
@@ -152,13 +158,15 @@ def test_what_happens_to_the_schedule_is_said() -> None:
     schedule = dataclasses.replace(spec.schedule, warmup_ratio=0.1)
     resolved = dataclasses.replace(resolved, spec=dataclasses.replace(spec, train=train, schedule=schedule))
     done = result(point(1, global_batch_size=16, run_updates=100), point(4, global_batch_size=64, run_updates=25), mode=WEAK)
-    text = "\n".join(weak_notes(resolved, done, LENGTHS))
-    assert "each rank brings the spec's whole update, 16 samples" in text
+    text = "\n".join(weak_notes(resolved, 1, done, LENGTHS))
+    assert "from the spec's own of 16 samples on 1 rank" in text
     assert "4 ranks: an update of 64 samples; the run has 25 updates in place of 100, and 3 of them warm up in place of 10" in text
     assert f"learning_rate stayed {spec.optimizer.learning_rate:g}" in text
     kept = dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, train=dataclasses.replace(train, max_steps=100, num_train_epochs=None)))
     done = result(point(4, global_batch_size=64, run_updates=100), mode=WEAK)
-    assert "train.max_steps keeps the run at 100 updates, which see 4 times the samples, and 10 of them warm up" in "\n".join(weak_notes(kept, done, LENGTHS))
+    assert "train.max_steps keeps the run at 100 updates, which see 4 times the samples, and 10 of them warm up" in "\n".join(
+        weak_notes(kept, 1, done, LENGTHS)
+    )
 
 
 def test_notes_say_what_a_reader_must_know() -> None:
