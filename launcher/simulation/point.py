@@ -59,8 +59,6 @@ class SimulatedPoint:
     """Of the whole run."""
     price: float | None
     """Of the whole run; None: no price is given."""
-    notes: tuple[str, ...] = ()
-    """What holds for this point only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from launcher.combinations.verdict import REFUSED_WORD, verdict
 from launcher.memory.capacity import Capacity
 from launcher.memory.cost import evaluation_seconds, updates_of
 from launcher.memory.fit import shortages
@@ -59,7 +58,6 @@ def point_of(setting: Setting, ranks: int, stage: int) -> SimulatedPoint:
         total_s=run_s,
         device_hours=hours,
         price=None if price is None else price * hours,
-        notes=_notes(found),
     )
 
 
@@ -76,11 +74,6 @@ def _fit(setting: Setting, found: Timed) -> Fit:
         fits=not lacking,
         lacks="; ".join(each.what for each in lacking or short),
     )
-
-
-def _notes(found: Timed) -> tuple[str, ...]:
-    word = verdict(found.resolved.spec)
-    return tuple(problem.what for problem in word.problems) if word.word == REFUSED_WORD else ()
 
 
 def set_against(point: SimulatedPoint, reference: SimulatedPoint) -> SimulatedPoint:

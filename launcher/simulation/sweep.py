@@ -10,6 +10,7 @@ from pathlib import Path
 from ftcore.spec.deals import Case
 from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import ResolvedSpec
+from launcher.combinations.verdict import verdict
 from launcher.memory.accelerators import Accelerator
 from launcher.memory.cost import run_data
 from launcher.memory.network import network_of
@@ -54,10 +55,12 @@ class Question:
 def simulate_all(question: Question) -> Simulation:
     """Every point that is asked for, by stage and ranks; speedups are against the fewest ranks of each stage.
 
-    Raises SpecError for a wrong network, number of ranks or measurement, CheckpointError for a measured file that can't be read.
+    Raises SpecError for a wrong network, number of ranks, stage or measurement, CheckpointError for a measured file that can't be read.
     """
     _check(question)
-    setting, deal = _with_deals(_setting(question), _numbers(question.ranks))
+    setting = _setting(question)
+    _require_stages(setting, _numbers(question.stages))
+    setting, deal = _with_deals(setting, _numbers(question.ranks))
     points: list[SimulatedPoint] = []
     for stage in _numbers(question.stages) or (question.resolved.spec.zero.stage,):
         found = [point_of(setting, each, stage) for each in _numbers(question.ranks)]
@@ -154,6 +157,13 @@ def _check(question: Question) -> None:
         raise SpecError(f"{wrong[0] if wrong else 'nothing'} is no number of ranks", where="--simulate", fix=f"give numbers from 1 to {MOST_RANKS:,}: 8,64,512")
     if question.gpus_per_node is not None and not 0 < question.gpus_per_node <= MOST_RANKS:
         raise SpecError(f"{question.gpus_per_node} is no number of accelerators", where="--gpus-per-node", fix="give a number from 1")
+
+
+def _require_stages(setting: Setting, stages: tuple[int, ...]) -> None:
+    """Raises SpecError with all that the table of combinations has against the stages that were asked for."""
+    refused = [(stage, problem) for stage in stages for problem in verdict(sized(setting, setting.base_ranks, stage).spec).problems]
+    if refused:
+        raise SpecError([dataclasses.replace(problem, where=f"--stages {stage}") for stage, problem in refused])
 
 
 def _gpus_per_node(question: Question, most: int) -> int:

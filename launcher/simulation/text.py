@@ -80,9 +80,8 @@ def _memory(points: Sequence[SimulatedPoint], names: Sequence[str]) -> str:
     """What is short, a line for points that lack the same."""
     lines: dict[str, list[str]] = {}
     for name, point in zip(names, points, strict=True):
-        for text in (point.fit.lacks, *point.notes):
-            if text:
-                lines.setdefault(text, []).append(name)
+        if point.fit.lacks:
+            lines.setdefault(point.fit.lacks, []).append(name)
     return _wrapped([f"{', '.join(where)}: {text}" for text, where in lines.items()])
 
 

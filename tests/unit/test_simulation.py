@@ -141,8 +141,8 @@ def test_hosts_of_any_number_of_ranks():
 def test_what_does_not_fit_is_said():
     point = point_of(setting(gpu="a100-40"), 2, 0)
     assert point.fit.fits is False and "over" in point.fit.lacks
-    text = render_simulation(simulate_all(question(accelerator=find_accelerator("a100-40"), ranks=(2, 64), stages=(0, 3))))
-    assert "does not fit" in text and "2 stage 0, 64 stage 0: a rank takes" in text
+    text = render_simulation(simulate_all(question(accelerator=find_accelerator("a100-40"), ranks=(2, 64), stages=(1, 3))))
+    assert "does not fit" in text and "2 stage 1: a rank takes" in text
 
 
 def test_a_whole_simulation():
@@ -168,6 +168,15 @@ def test_the_real_hosts_say_how_many_share_one():
 def test_numbers_that_are_none(more, where):
     with pytest.raises(SpecError, match=where):
         simulate_all(question(**more))
+
+
+def test_stages_that_the_spec_can_not_have_are_refused_at_once():
+    offloaded = run(stage=2, samples=64)
+    zero = dataclasses.replace(offloaded.spec.zero, offload_optimizer="cpu")
+    offloaded = dataclasses.replace(offloaded, spec=dataclasses.replace(offloaded.spec, zero=zero))
+    with pytest.raises(SpecError) as raised:
+        simulate_all(question(resolved=offloaded, stages=(0, 2)))
+    assert "--stages 0" in str(raised.value) and "--stages 2" not in str(raised.value)
 
 
 def test_a_network_that_nobody_gave_is_assumed():
