@@ -146,12 +146,13 @@ def update_line(event: Event, left_s: float | None, width: int | None = None) ->
         f"ETA {duration(left_s)}",
     ]
     supervised, tokens = (number(event.get(name), ",.0f") for name in ("supervised_tokens_per_s", "tokens_per_s"))
-    memory, epoch = f"{gibibytes(event.get('peak_memory_bytes'))} GiB", f"epoch {number(event.get('epoch'), '.2f')}"
-    whole = [*named, f"{supervised} supervised tokens/s", f"{tokens} tokens/s", memory, epoch]
+    peak, epoch = event.get("peak_memory_bytes"), f"epoch {number(event.get('epoch'), '.2f')}"
+    memory = [] if peak is None else [f"{gibibytes(peak)} GiB"]
+    whole = [*named, f"{supervised} supervised tokens/s", f"{tokens} tokens/s", *memory, epoch]
     if width is None:
         return "  ".join(whole)
-    short = [*named, f"{supervised} sup tok/s", memory]
-    return fit([whole, whole[:-1], [*whole[:5], memory], short], width)
+    short = [*named, f"{supervised} sup tok/s", *memory]
+    return fit([whole, whole[:-1], [*whole[:5], *memory], short], width)
 
 
 def evaluation_line(event: Event) -> str:

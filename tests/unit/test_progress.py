@@ -76,7 +76,7 @@ def test_an_output_that_went_away_is_no_error() -> None:
 
 def test_odd_values_are_shown_as_they_are() -> None:
     shown = update_line({"update": 1, "total_updates": 2, "loss": float("nan"), "learning_rate": None}, None)
-    assert shown == "update 1/2  loss nan  lr -  ETA -  - supervised tokens/s  - tokens/s  - GiB  epoch -"
+    assert shown == "update 1/2  loss nan  lr -  ETA -  - supervised tokens/s  - tokens/s  epoch -"
     assert number("x", ".2f") == "-" and duration(3661.4) == "1:01:01"
     assert stage_line({"stage": "prepare", "done": 1200, "total": 4000, "text": "tokenising"}) == "prepare 1,200/4,000: tokenising"
     assert stage_line({"stage": "load", "done": 0, "total": 1}) == "load"
