@@ -10,9 +10,14 @@ from launcher.costs.planner import LIKELY, NO, SPOT, YES, Plan
 from launcher.costs.planning import Planning
 from launcher.memory.cost_text import device_hours, duration
 
-HEAD = ("ranks", "hosts", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "a million", "deadline", "save_steps", "how")
+HEAD = (
+    *("ranks", "hosts", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "a million", "deadline", "save_steps"),
+    "how, tokens a micro-step",
+)
 NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8, 9, 11}
 """Columns that stand to the right."""
+UNITS = ((86400, "d", 4 * 86400), (3600, "h", 5400), (60, "min", 90))
+"""Seconds, name, and the seconds from which on a unit is used."""
 
 
 def render_planning(planning: Planning, asked: Asked, *, everything: bool = False) -> str:
@@ -20,7 +25,7 @@ def render_planning(planning: Planning, asked: Asked, *, everything: bool = Fals
     rows = planning.plans if everything else _best_of_each(planning.plans)
     head = f"{planning.origin}\n{planning.model} on {planning.accelerator}, {planning.gpus_per_node} a host\n"
     unfit = [f"{each.ranks} ranks do not fit: {each.why}" for each in planning.unfit]
-    lines = [head, *verdict(planning, asked), "", table([HEAD, *(_row(plan, planning) for plan in rows)], NUMBERS), ""]
+    lines = [head, *verdict(planning, asked), "", table([_head(planning.terms.prices.currency), *(_row(plan) for plan in rows)], NUMBERS), ""]
     left = len(planning.plans) - len(rows)
     lines += [f"{left} more plans in other ZeRO stages: --all"] if left else []
     lines += [*unfit, *planning.notes, *formulas(planning)]
@@ -104,24 +109,41 @@ def _best_of_each(plans: Sequence[Plan]) -> list[Plan]:
     return list(found.values())
 
 
-def _row(plan: Plan, planning: Planning) -> tuple[str, ...]:
-    chosen, currency = plan.candidate, planning.terms.prices.currency
+def _head(currency: str) -> list[str]:
+    return [f"{name} {currency}" if name == "price" else name for name in HEAD]
+
+
+def _amount(number: float) -> str:
+    return money(number, "").strip()
+
+
+def _row(plan: Plan) -> tuple[str, ...]:
+    chosen = plan.candidate
     words = {YES: "met", LIKELY: "likely met", NO: "missed", None: ""}
     return (
         str(chosen.ranks),
         str(chosen.hosts),
         plan.market,
         _time(plan.time_s.expected),
-        f"{_time(plan.time_s.low)} - {_time(plan.time_s.high)}",
+        span(plan.time_s.low, plan.time_s.high),
         _time(plan.late_s.expected) if plan.market == SPOT else "",
         device_hours(plan.device_hours.expected) if plan.price is None and math.isfinite(plan.device_hours.expected) else "",
-        money(plan.price.expected, currency) if plan.price is not None else "",
-        f"{money(plan.price.low, '').strip()} - {money(plan.price.high, '').strip()}" if plan.price is not None else "",
-        money(plan.per_million, currency) if plan.per_million is not None else "",
+        _amount(plan.price.expected) if plan.price is not None else "",
+        f"{_amount(plan.price.low)} - {_amount(plan.price.high)}" if plan.price is not None else "",
+        _amount(plan.per_million) if plan.per_million is not None else "",
         words[plan.meets],
         f"{plan.save_steps:,}",
-        chosen.label if chosen.origin == "simulated" else f"{chosen.label} ({chosen.origin})",
+        chosen.label.removesuffix(" tokens a micro-step") + ("" if chosen.origin == "simulated" else f" ({chosen.origin})"),
     )
+
+
+def span(low: float, high: float) -> str:
+    """Two durations in the unit that suits the longer one: 11 - 17 min, 3.0 - 3.5 h."""
+    if not math.isfinite(high):
+        return ""
+    size, unit = next(((size, unit) for size, unit, least in UNITS if high >= least), (1, "s"))
+    digits = 0 if high >= 20 * size else 1
+    return f"{low / size:.{digits}f} - {high / size:.{digits}f} {unit}"
 
 
 def _time(seconds: float) -> str:

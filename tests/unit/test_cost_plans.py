@@ -11,7 +11,7 @@ from launcher.costs.candidates import Candidate, parse_ranks
 from launcher.costs.copy_line import Asked, copy_line, restarts
 from launcher.costs.overheads import LEAST_STALL_S, GivenTimes, Overheads, Sizes, overhead_notes, overheads_of
 from launcher.costs.plan_facts import finite, planning_facts
-from launcher.costs.plan_text import money, render_planning
+from launcher.costs.plan_text import money, render_planning, span
 from launcher.costs.planner import LIKELY, NO, ON_DEMAND, SPOT, YES, Terms, ordered, plans_of
 from launcher.costs.planning import Question, make_planning
 from launcher.costs.prices import Given, Prices
@@ -192,4 +192,7 @@ def test_usual_ranks_end_where_an_update_has_no_more_samples():
 def test_money_and_numbers_that_json_lacks():
     assert money(12345.6, "EUR") == "12,346 EUR" and money(1.234, "USD") == "1.23 USD" and money(0.0123, "USD") == "0.012 USD"
     assert money(math.inf, "USD") == "-"
+    assert [span(*pair) for pair in ((11 * 60, 17 * 60), (3 * 3600, 3.5 * 3600), (5, 8), (86400, 40 * 86400), (86400, 90_000), (1, math.inf))] == [
+        *("11.0 - 17.0 min", "3.0 - 3.5 h", "5.0 - 8.0 s", "1 - 40 d", "24 - 25 h", ""),
+    ]
     assert finite({"a": [math.nan, 1, (math.inf,)], "b": "x"}) == {"a": [None, 1, [None]], "b": "x"}

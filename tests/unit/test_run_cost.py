@@ -27,7 +27,8 @@ def line(update: int, attempt: int, end: float, *, ranks: int = 2, **more) -> di
 
 
 def evaluations(last: int) -> list[dict]:
-    return [{"event": "evaluation", "update": at, "set": "eval", "loss": 1.5 + 1.5 * (at / 10) ** -0.8, "tokens": 1, "time": START} for at in range(10, last + 1, 10)]
+    losses = {at: 1.5 + 1.5 * (at / 10) ** -0.8 for at in range(10, last + 1, 10)}
+    return [{"event": "evaluation", "update": at, "set": "eval", "loss": loss, "tokens": 1, "time": START} for at, loss in losses.items()]
 
 
 def made_run(folder: Path, *, hardware: dict | None = None, second: int = 120, status: int | None = None, **spec) -> Path:
@@ -159,7 +160,7 @@ def test_reports_without_a_forecast_or_a_price(tmp_path):
 def test_wrong_questions_of_a_run(tmp_path):
     with pytest.raises(CheckpointError, match="holds no run"):
         report_run(tmp_path, gain=None, price=None, currency=None, now=0.0)
-    with pytest.raises(SpecError, match="2 is out of range|-2"):
+    with pytest.raises(SpecError, match="-2 is out of range"):
         report_run(made_run(tmp_path / "run"), gain=None, price=-2.0, currency=None, now=0.0)
 
 
@@ -178,7 +179,7 @@ def test_speeds_of_a_run_are_read(tmp_path):
 
 def test_speeds_of_a_scaling_test_are_read(tmp_path):
     points = tuple(
-        ScalePoint(name=f"r{ranks}", ranks=ranks, stage=2, hosts={"h": ranks}, state="measured", tokens_per_s=speed, spread=0.1, update_seconds=1.0, tokens=speed)
+        ScalePoint(name=f"r{ranks}", ranks=ranks, stage=2, hosts={"h": ranks}, state="measured", tokens_per_s=speed, spread=0.1, tokens=speed)
         for ranks, speed in ((1, 100.0), (2, 190.0))
     )
     result = ScaleResult(spec="s", model="owner/model", mode="strong", precision="bf16", warm_up=1, windows=2, updates=4, points=points)
