@@ -23,6 +23,8 @@ def seconds_left(newest: Iterable[Line]) -> float | None:
     done, total = last.get("update"), last.get("total_updates")
     if type(done) is not int or type(total) is not int:
         return None
+    if done == total:
+        return 0.0
     known = newest_attempt(lines)
     parts = [covered(line) for line in (known[1:] or known)[-MOST_LINES:]]
     recent = [part for part in parts[-RECENT_LINES:] if part.train_s > 0]

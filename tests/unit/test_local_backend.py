@@ -75,7 +75,7 @@ def test_a_run_that_succeeds(tmp_path: Path) -> None:
         "prepare 0/3: reading",
         f"starting 2 ranks; their logs are in {tmp_path}/run/logs/attempt_1",
         "update 1/2  loss 2.0000  lr 1.00e-04  ETA -  1,234 supervised tokens/s  5,678 tokens/s  epoch 0.50",
-        "update 2/2  epoch 1.00  loss 1.0000  lr 1.00e-04  ETA 0:00:00  5,678 tokens/s  1,234 supervised tokens/s",
+        "update 2/2  loss 1.0000  lr 1.00e-04  ETA 0:00:00  1,234 supervised tokens/s  5,678 tokens/s  epoch 1.00",
         "evaluation after update 0: loss 4.0000 per supervised token",
         "evaluation after update 2: loss 1.5000 per supervised token",
         "a note",
