@@ -66,14 +66,16 @@ def _communication(facts: Facts) -> tuple[str, list[str]]:
     if facts.waiting_share is not None:
         meaning += f" {facts.waiting_share:.0%} of the time in them is waiting for the last rank to come, the rest is sending."
     stage = None if spec is None else spec.zero.stage
+    each_step = spec is None or (spec.zero.stage in (2, 3) and not spec.zero.coalesce_grad_reduction)
     knobs = [
         _wait_knob(facts) if waits >= 0.5 else "",
-        "batch.micro_batch_tokens: larger micro-steps, so that fewer collectives carry as much" if stage in (None, 2, 3) else "",
+        "batch.micro_batch_tokens: larger micro-steps, so that fewer collectives carry as much" if stage in (None, 3) or each_step else "",
         "zero.coalesce_grad_reduction: true reduces gradients once an update instead of once a micro-step, for the memory of whole gradients"
-        if stage in (None, 2, 3) and (spec is None or not spec.zero.coalesce_grad_reduction)
+        if each_step
         else "",
-        f"zero.stage: {max(0, (stage or 3) - 1)} sends less than {stage or 3}, where memory allows it" if stage is None or stage > 1 else "",
-        "zero.overlap_comm: true communicates while gradients are computed" if spec is None or not spec.zero.overlap_comm else "",
+        "zero.stage: 2 where memory allows it: 3 gathers the weights for each forward and backward, too" if stage in (None, 3) else "",
+        "zero.stage: 1 where memory allows it: it reduces gradients once an update" if stage == 2 and each_step else "",
+        "zero.overlap_comm: true communicates while gradients are computed" if facts.on_device and (spec is None or not spec.zero.overlap_comm) else "",
         "batch.global_batch_size: more samples an update for one exchange; it changes what is trained",
         "method.type: lora has few gradients to exchange" if spec is None or spec.method.type == "full" else "",
     ]

@@ -102,7 +102,7 @@ def imbalance_text(uneven: Mapping[str, Any]) -> str:
     if not uneven:
         return ""
     if uneven["slowest_rank"] is None:
-        return "The ranks compute for equally long."
+        return f"No rank computes longest in every update; the longest one is {percent(uneven['compute_max_over_mean'] - 1)} over the mean."
     cause = {"data": "; it was dealt more tokens", "device": "; it was dealt no more tokens than the others: its device or its host is slower", "": ""}
     excess = uneven["compute_max_over_mean"] - 1
     return f"Rank {uneven['slowest_rank']} computes longest, {percent(excess)} over the mean{cause[uneven['cause']]}."

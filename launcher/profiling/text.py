@@ -67,7 +67,7 @@ def _uneven(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return ""
     if found["slowest_rank"] is None:
-        return "\nthe ranks compute for equally long"
+        return f"\nno rank computes longest in every update; the longest one is {found['compute_max_over_mean'] - 1:.1%} over the mean"
     cause = {"data": ": it was dealt more tokens", "device": ", though it was dealt no more tokens: its device or its host is slower", "": ""}[found["cause"]]
     return f"\nrank {found['slowest_rank']} computes longest, {found['compute_max_over_mean'] - 1:.1%} over the mean{cause}"
 

@@ -32,7 +32,7 @@ class Keyboard:
         os.set_blocking(self._writer, False)
         self._before: list[Any] | None = None
         """The terminal's settings, as they were."""
-        self._input = sys.stdin.fileno() if _is_terminal(sys.stdin) else None
+        self._input = sys.stdin.fileno() if is_foreground(sys.stdin) else None
 
     def wait(self, seconds: float) -> None:
         """Returns after so long, or at once when a key or a signal came."""
@@ -113,7 +113,8 @@ def _note(_number: int, _frame: Any) -> None:
     """The wakeup descriptor has the signal's number already."""
 
 
-def _is_terminal(stream: Any) -> bool:
+def is_foreground(stream: Any) -> bool:
+    """Whether a stream is a terminal that this process has for itself."""
     try:
         return bool(stream.isatty()) and os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     except (OSError, ValueError, AttributeError):

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ftcore.spec.errors import INTERRUPT_STATUS_BASE
-from launcher.watching.keyboard import Keyboard
+from launcher.watching.keyboard import Keyboard, is_foreground
 from launcher.watching.polling import Poller
 from launcher.watching.screen import FOOTER, Size, render
 from launcher.watching.view import View
@@ -32,8 +32,8 @@ def standard_console() -> Console:
 
 
 def is_live(console: Console) -> bool:
-    """Whether the screen can be drawn over."""
-    return console.is_terminal and not console.is_dumb_terminal and sys.stdout.isatty()
+    """Whether the screen can be drawn over: it is one, and not that of whoever has put this into the background."""
+    return console.is_terminal and not console.is_dumb_terminal and is_foreground(sys.stdout)
 
 
 def lines_of(views: Sequence[View], size: Size, footer: str) -> list[Text]:

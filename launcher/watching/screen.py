@@ -13,6 +13,7 @@ from launcher.watching.view import View
 
 FOOTER = "q or Ctrl-C leaves; the run goes on"
 LEAST_WIDTH = 20
+_PLAIN = str.maketrans({"…": "~", "·": "-"})
 ENDLESS = 60
 """Lines of a snapshot on something that has no end."""
 MOST_OF_CURVE, MOST_NOTICES = 9, 12
@@ -47,7 +48,10 @@ def render(view: View, size: Size, *, footer: str = FOOTER) -> list[Text]:
         *newest,
         *notices(view, shares.notices),
     ]
-    return [*_fitting(lines, width, room + len(top)), *_fitting(last, width, len(last))]
+    shown = [*_fitting(lines, width, room + len(top)), *_fitting(last, width, len(last))]
+    for line in shown if size.ascii_only else ():
+        line.plain = line.plain.translate(_PLAIN)
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
