@@ -157,15 +157,16 @@ def _start(given: ScaleOptions) -> None:
     """A new test, or more points in the folder of one."""
     from launcher.environment import read_env_file
     from launcher.run_folder import locked, shown
-    from launcher.scaling.asked import parse_counts, parse_stages
+    from launcher.scaling.asked import parse_grid
     from launcher.scaling.request import write_request
     from launcher.scaling.start import Asked, lock_of, look_around, make_request, new_folder, open_sweep, with_earlier_points
     from launcher.scaling.sweep import recall
 
+    ranks, stages = parse_grid(given.ranks, given.stages)
     asked = Asked(
         mode=given.mode,
-        ranks=parse_counts(given.ranks, "--ranks"),
-        stages=parse_stages(given.stages),
+        ranks=ranks,
+        stages=stages,
         warm_up=given.warm_up,
         windows=given.windows,
         window_updates=given.window_updates,

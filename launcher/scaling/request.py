@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ftcore.spec.cluster import SchedulerSection
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.scale_result import ScaleDir
 from ftcore.spec.stored import read_stored, stored_text
@@ -67,6 +68,8 @@ def write_request(folder: ScaleDir, request: ScaleRequest) -> None:
 def read_request(folder: ScaleDir) -> ScaleRequest:
     """Raises CheckpointError when the folder holds none, or a damaged one."""
     fix = "name a folder that ftlaunch scale made, or start a new test from its spec"
+    if not folder.request.is_file():
+        raise CheckpointError(f"{folder.path} holds no scaling test", where="scale", fix=fix)
     return read_stored(ScaleRequest, folder.request, version=REQUEST_VERSION, name="a scaling test of ftlaunch", fix=fix)
 
 

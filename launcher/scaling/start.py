@@ -60,7 +60,7 @@ class Subject:
 def make_request(asked: Asked, subject: Subject, machines: Machines | None) -> ScaleRequest:
     """The request of a new test; `machines` are None where jobs will find theirs.
 
-    Raises SpecError for ranks that the machines can't be asked for, and where the rules refuse every point.
+    Raises SpecError for ranks that the machines can't be asked for, for updates that can't grow with them, and where the rules refuse every point.
     """
     resolved, job = subject.resolved, subject.job
     if machines is not None:
@@ -71,7 +71,7 @@ def make_request(asked: Asked, subject: Subject, machines: Machines | None) -> S
     refused = {point_name(*split): why for split, why in refused_splits(subject.options, resolved.spec.zero.stage, ranks).items() if split[1] in stages}
     if len(refused) == len(ranks) * len(stages):
         raise SpecError(f"no point is allowed: {'; '.join(dict.fromkeys(refused.values()))}", where="--stages", fix="give other --stages or --ranks")
-    return ScaleRequest(
+    request = ScaleRequest(
         mode=asked.mode,
         ranks=ranks,
         stages=stages,
@@ -90,6 +90,9 @@ def make_request(asked: Asked, subject: Subject, machines: Machines | None) -> S
         scheduler=job.scheduler if job is not None else None,
         on_cpu=subject.on_cpu,
     )
+    # What can't be planned is told before a folder is made.
+    plan_points(request, machines or _unknown_machines(request), asked.threads)
+    return request
 
 
 def look_around(resolved: ResolvedSpec, folder: Path, variables: Mapping[str, str]) -> Machines:
@@ -102,10 +105,14 @@ def look_around(resolved: ResolvedSpec, folder: Path, variables: Mapping[str, st
 def open_sweep(folder: ScaleDir, request: ScaleRequest, machines: Machines | None, variables: Mapping[str, str]) -> Sweep:
     """The test with its points planned. Raises SpecError for ranks that are no whole hosts of a job."""
     told = {**os.environ, **variables, **request.resolved.spec.cluster.environment}
-    hosts = request.resolved.hosts
-    placed = machines or Machines(hosts=hosts, cores={}, on_accelerators=not request.on_cpu, is_here=False)
+    placed = machines or _unknown_machines(request)
     threads = threads_of(placed, max(request.ranks), request.threads, told) if machines is not None else _job_threads(request, told)
     return Sweep(folder=folder, request=request, wanted=plan_points(request, placed, threads), variables=variables)
+
+
+def _unknown_machines(request: ScaleRequest) -> Machines:
+    """What jobs will find."""
+    return Machines(hosts=request.resolved.hosts, cores={}, on_accelerators=not request.on_cpu, is_here=False)
 
 
 def _job_threads(request: ScaleRequest, told: Mapping[str, str]) -> int | None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from ftcore.report.numbers import percent
 from ftcore.report.scale import main, page_of
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.run_dir import RunDir
@@ -25,7 +26,15 @@ def done(**more: object) -> ScaleResult:
 
 def test_a_page_shows_the_result() -> None:
     text = page_of(done(price_per_hour=30.0, currency="EUR", notes=("each rank had OMP_NUM_THREADS=1",)))
-    for held in ("Strong scaling of owner/model", "losses agree", "8 ranks *", "83.3 %", "oversubscription: &lt;8&gt; ranks", "1.50 EUR", "OMP_NUM_THREADS=1."):
+    for held in (
+        "Strong scaling of owner/model",
+        "losses agree",
+        "8 ranks *",
+        percent(1 / 0.6 / 2),
+        "oversubscription: &lt;8&gt; ranks",
+        "1.50 EUR",
+        "OMP_NUM_THREADS=1.",
+    ):
         assert held in text, held
     assert text.count("<svg") >= 6 and "http://" not in text.replace("http://www.w3.org", "") and "<script" not in text
     for svg in text.split("<svg")[1:]:

@@ -37,6 +37,8 @@ def on_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("--ranks", "1,a"), 2, "'a' is no number of ranks"),
         (("--ranks", "1,100000"), 2, "100000 ranks are more than the"),
         (("--stages", "0,4"), 2, "'4' is no ZeRO stage"),
+        (("--stages", "0,4", "--ranks", "0"), 2, "ftlaunch: 2 problems"),
+        (("--mode", "weak", "--ranks", "2,3", "batch.global_batch_size=3"), 2, "does not grow to 3 ranks"),
         (("--mode", "odd"), 2, "odd"),
         (("--windows", "0"), 2, "--windows"),
         (("--ranks", "1", "optimizer.learning_rate=fast"), 2, "learning_rate"),
@@ -49,12 +51,12 @@ def on_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("nowhere.yaml",), 2, "nowhere.yaml"),
         (("a.yaml", "b.yaml"), 2, "one SPEC is measured at a time"),
         (("--submit",), 2, "slots-per-node"),
-        ((".",), 5, "not a scaling test of ftlaunch"),
+        ((".",), 5, "holds no scaling test"),
     ],
 )
 def test_what_makes_no_sense(arguments: tuple[str, ...], status: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scale", *arguments]) == status
-    assert told in capsys.readouterr().err
+    assert told in capsys.readouterr().err and not Path("scalings").exists()
 
 
 def test_a_folder_goes_on_as_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
