@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ftcore.report.numbers import percent
+from ftcore.report.numbers import money, percent
 from ftcore.report.scale import main, page_of
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.run_dir import RunDir
