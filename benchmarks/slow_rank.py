@@ -1,8 +1,9 @@
 """How often a rank that is slow on purpose is named with its phase, and whether balanced runs name nobody: `python -m benchmarks.slow_rank [--trials 10]`.
 
 Each trial trains a small Llama for some updates on 2, then 4 ranks of this machine, one thread each, with a sleep on one rank (another one each time) at one
-place, or nowhere. A trial is right when every slow_rank finding of the run names that rank and that phase and there is one, or, of a balanced run, when there
-is none. `dealt` has no sleep but data that can't be dealt evenly: one long sample an update; its finding's cause must be data.
+place, or nowhere; all but those of `dealt` save and evaluate every few updates. A trial is right when there is a slow_rank finding and every one names that
+rank and that phase, or, of a balanced run, when there is none. `dealt` has no sleep but data that can't be dealt evenly, as many samples an update as there
+are ranks; its finding's cause must be data.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VOCABULARY, WIDTH, LAYERS = 512, 64, 4
 SAMPLES_A_RANK, SAMPLE_TOKENS = 4, 48
 LONG_TOKENS = 400
 BALANCED, DEALT = "balanced", "dealt"
-UPDATES = 30
+UPDATES = 24
 SAVE_EVERY = 5
 
 
@@ -51,7 +52,8 @@ def main() -> None:
     for world_size in map(int, given.ranks.split(",")):
         with tempfile.TemporaryDirectory(prefix="ftlaunch-slow-rank-") as folder:
             save_model(Path(folder) / "model")
-            write_even(Path(folder) / "even.arrow")
+            write_even(Path(folder) / "even.arrow", 128)
+            write_even(Path(folder) / "eval.arrow", SAMPLES_A_RANK * world_size)
             write_uneven(Path(folder) / "uneven.arrow")
             asked = {"trials": given.trials, "places": given.places.split(","), "stage": given.stage, "sleep_s": given.sleep_ms / 1e3}
             (Path(folder) / "asked.json").write_text(json.dumps(asked))
@@ -83,7 +85,7 @@ def run_trial(ranks: Ranks, folder: Path, place: str, trial: int, asked: dict[st
         write_run(run, spec, ranks.world_size)
     dist.barrier()
     samples = folder / ("uneven.arrow" if place == DEALT else "even.arrow")
-    job = dataclasses.replace(open_job(run, spec, folder / "model", samples), held_out={"eval": SampleSet.open(folder / "even.arrow")})
+    job = dataclasses.replace(open_job(run, spec, folder / "model", samples), held_out={"eval": SampleSet.open(folder / "eval.arrow")})
     trainer = Trainer(build_engine(job, ranks), job, Cursor(order_seed=spec.train.seed, data_fingerprint=job.train.fingerprint))
     if place in PLACES and ranks.rank == slow:
         plant(trainer, place, asked["sleep_s"] * (10 if place == "checkpoint" else 1))
@@ -106,11 +108,13 @@ def is_right(place: str, slow: int, found: list[dict[str, Any]]) -> bool:
 
 
 def trial_spec(stage: int, world_size: int, updates: int, *, is_dealt: bool) -> Spec:
-    """A log each update, a save and an evaluation every SAVE_EVERY; `is_dealt`: as many samples as ranks, of which one is long."""
+    """A log each update, a save and an evaluation every SAVE_EVERY; `is_dealt`: as many samples as ranks, and nothing else."""
     samples = world_size if is_dealt else SAMPLES_A_RANK * world_size
     spec = make_spec(stage=stage, coalesce=False, samples=samples, budget=LONG_TOKENS if is_dealt else 2 * SAMPLE_TOKENS, updates=updates)
-    every = EvaluationSection(eval_steps=SAVE_EVERY)
-    return dataclasses.replace(spec, evaluation=every, checkpoint=CheckpointSection(save_steps=SAVE_EVERY), logging=LoggingSection(logging_steps=1))
+    spec = dataclasses.replace(spec, logging=LoggingSection(logging_steps=1))
+    if is_dealt:
+        return spec
+    return dataclasses.replace(spec, evaluation=EvaluationSection(eval_steps=SAVE_EVERY), checkpoint=CheckpointSection(save_steps=SAVE_EVERY))
 
 
 def save_model(folder: Path) -> None:
@@ -122,14 +126,14 @@ def save_model(folder: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=512)).save_pretrained(folder)
 
 
-def write_even(path: Path) -> None:
+def write_even(path: Path, samples: int) -> None:
     """Samples of one length, so that every deal is even."""
-    _write(path, [SAMPLE_TOKENS] * 128)
+    _write(path, [SAMPLE_TOKENS] * samples)
 
 
 def write_uneven(path: Path) -> None:
-    """One long sample in every four and short ones."""
-    _write(path, [LONG_TOKENS if index % 4 == 0 else SAMPLE_TOKENS // 4 for index in range(256)])
+    """Samples of all lengths."""
+    _write(path, np.random.default_rng(3).integers(SAMPLE_TOKENS // 4, LONG_TOKENS + 1, size=256).tolist())
 
 
 def _write(path: Path, lengths: list[int]) -> None:

@@ -91,12 +91,16 @@ class _Hearing:
         self.listener: Listener | None = None
         self.replaced: list[tuple[Any, str, Function]] = []
         """(holder, attribute, what it was)."""
+        self.told: dict[Function, Function] = {}
+        """What each was replaced by; kept, since those who listen may take turns."""
 
     def replace_in(self, holder: Any) -> None:
         for attribute, value in list(vars(holder).items()):
             if inspect.isfunction(value) and value in _names:
                 self.replaced.append((holder, attribute, value))
-                setattr(holder, attribute, _told(value, synchronises=_names[value] in SYNCHRONISING))
+                if value not in self.told:
+                    self.told[value] = _told(value, synchronises=_names[value] in SYNCHRONISING)
+                setattr(holder, attribute, self.told[value])
 
     def restore(self) -> None:
         while self.replaced:
