@@ -71,14 +71,14 @@ def formulas(planning: Planning) -> list[str]:
     """How spot times come about, where there are any."""
     spot = next((plan for plan in planning.plans if plan.market == SPOT), None)
     if spot is None:
-        return []
+        return ["save_steps: the spec's, or what holds up training by 1 % at most"] if any(plan.as_written_s for plan in planning.plans) else []
     terms = planning.terms
     rate = f"{terms.prices.interruptions_per_day:g} a day and host"
     lost = "nothing is lost, for each comes with notice enough to save" if terms.has_notice else "the work since the last save is lost"
     stops = "goes on without the host (--elastic)" if terms.elastic else "stops all ranks until the host is replaced"
     lines = [f"interruptions: {rate}, a Poisson process; each {stops}, and {lost}"]
     if not terms.has_notice:
-        lines.append("save_steps by Young and Daly, sqrt(2 · a save · time between interruptions), where the spec's own takes 1 % longer or more")
+        lines.append("save_steps: the spec's; by Young and Daly, sqrt(2 · a save · time between interruptions), where the spec's takes over 1 % longer")
     if math.isfinite(spot.interruptions):
         where = f"on {spot.candidate.ranks} rank{'s' if spot.candidate.ranks > 1 else ''}"
         lines.append(f"{where} that is {spot.interruptions:.2g} interruptions and {duration(spot.lost_s)} of work done twice, on average")

@@ -47,7 +47,7 @@ class Plan:
     market: str
     """ON_DEMAND or SPOT."""
     save_steps: int
-    """What is best here; 0: at the end only."""
+    """The spec's, or what is better by 1 % at least; 0: at the end only."""
     time_s: Span
     late_s: Span
     """By then 90 % of such runs are done; the same as time_s on demand."""
@@ -63,7 +63,7 @@ class Plan:
     meets: str | None
     """YES: also when late and slower than expected; LIKELY: in the mean; NO; None: there is no deadline."""
     as_written_s: float | None = None
-    """Spot: expected time with the spec's own checkpoint.save_steps, where that is another."""
+    """Expected time with the spec's own checkpoint.save_steps, where that is another."""
 
 
 def plans_of(candidate: Candidate, overheads: Overheads, terms: Terms) -> list[Plan]:
@@ -96,7 +96,7 @@ def _plan(candidate: Candidate, overheads: Overheads, terms: Terms, market: str)
     rate = terms.prices.on_demand if market == ON_DEMAND else terms.prices.spot
     hours = [candidate.ranks * each.paid_s / 3600 for each in (middle, low, high)]
     price = None if rate is None else _spread([rate * each for each in hours])
-    written = _elapsed(works[0], hazard, terms.save_steps).mean_s if hazard is not None and steps != terms.save_steps else None
+    written = _elapsed(works[0], hazard, terms.save_steps).mean_s if steps != terms.save_steps else None
     return Plan(
         candidate=candidate,
         market=market,
@@ -120,9 +120,10 @@ def hazard_of(hosts: int, terms: Terms) -> Hazard:
 
 
 def _save_steps(work: Work, hazard: Hazard | None, own: int) -> int:
-    """The spec's own checkpoint.save_steps, unless another one is worth a change."""
+    """The spec's own checkpoint.save_steps, unless another one is worth a change; without losses to fear: one whose saves hold up no more than 1 %."""
     if hazard is None or hazard.has_notice:
-        return own
+        least = math.ceil(work.stall_s / ((WORTH_A_CHANGE - 1) * work.update_s) - 1e-9)
+        return own if own == 0 or own >= least else least if least < work.updates else 0
     best = best_save_steps(work, hazard)
     return own if broken(work, hazard, own).mean_s <= WORTH_A_CHANGE * broken(work, hazard, best).mean_s else best
 

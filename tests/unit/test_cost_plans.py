@@ -80,6 +80,15 @@ def test_spot_plans_carry_what_interruptions_cost():
     assert noticed.save_steps == 90 and noticed.time_s.expected < spot.time_s.expected and noticed.lost_s < 60
 
 
+def test_saves_on_demand_hold_up_one_percent_at_most():
+    way, beside = candidate(1, 1000), Overheads(start_s=0, write_s=60, stall_s=60, export_s=0)
+    # An update takes 600 s: a save every 10 of them is 1 %.
+    assert plans_of(way, beside, terms(save_steps=10))[0].save_steps == 10 and plans_of(way, beside, terms(save_steps=0))[0].save_steps == 0
+    often = plans_of(way, beside, terms(save_steps=2))[0]
+    assert often.save_steps == 10 and often.as_written_s - often.time_s.expected == pytest.approx((49 - 9) * 60)
+    assert plans_of(candidate(1, 10), beside, terms(save_steps=2))[0].save_steps == 0
+
+
 def test_without_prices_plans_are_by_time():
     bare = terms(prices=Prices(on_demand=None, spot=None, interruptions_per_day=None, currency="USD"), deadline_s=3 * HOUR)
     plans = ordered(plan for way in (candidate(1, 100), candidate(2, 60)) for plan in plans_of(way, NOTHING, bare))
@@ -140,7 +149,7 @@ def test_a_planning_from_a_spec():
     assert found.best.price.expected == min(plan.price.expected for plan in found.plans if plan.meets == YES)
     text = render_planning(found, Asked(spec="spec.yaml", own_hosts=(8,)))
     assert "The cheapest plan that meets 24 h: " in text and "ftlaunch launch spec.yaml" in text and " EUR" in text and "USD" not in text
-    assert "Young and Daly" in text and "simulated for h100-80" in text and "more plans" in text
+    assert "interruptions: 2 a day" in text and "Young and Daly" in text and "simulated for h100-80" in text and "more plans" in text
     facts = planning_facts(found, Asked(spec="spec.yaml", own_hosts=(8,)))
     assert json.loads(json.dumps(facts, allow_nan=False))["deadline_met"] is True
     first = facts["plans"][0]
