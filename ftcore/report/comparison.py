@@ -13,7 +13,7 @@ from ftcore.report.blocks import Cell, Column, Table
 from ftcore.report.curves import as_number
 from ftcore.report.memory import planned_bytes
 from ftcore.report.numbers import NONE, count, duration, fixed, in_bytes, money, percent, short_number
-from ftcore.report.phase_times import limiting, summed
+from ftcore.report.phase_times import limiting
 from ftcore.report.run_view import RunView, method_name, model_name, peak_bytes, setting, trained_parameters
 from ftcore.report.series_of_runs import mark_of
 
@@ -41,7 +41,7 @@ def comparison_table(views: Sequence[RunView]) -> Table:
     rows: list[tuple[str | Cell, ...]] = [("state", *(Cell(text=view.state, tone=view.tone) for view in views))]
     rows += [(name, *values) for name, values in words]
     rows += [(measure.name, *_cells(measure)) for measure in measures(views) if any(_is_told(value) for value in measure.values)]
-    rows.append(("limited by", *(limiting(summed(view.lines))[0] for view in views)))
+    rows.append(("limited by", *(limiting(view.phase_seconds)[0] for view in views)))
     columns = (Column(name=""), *(Column(name=view.name, mark=mark_of(number)) for number, view in enumerate(views)))
     note = "Green: the best of a row. Losses are marked only where the held-out rows are the same."
     return Table(columns=columns, rows=tuple(rows), name="Side by side", note=note, is_pinned=True)
@@ -64,7 +64,7 @@ def measures(views: Sequence[RunView]) -> Iterator[Measure]:
     yield from _quality(views)
 
     def row(name: str, of: Callable[[RunView], Value], show: Callable[[Value], str] = count, best: str = "") -> Measure:
-        return Measure(name=name, values=tuple(of(view) for view in views), show=show, best=best)
+        return Measure(name=name, values=tuple(of(view) if view.lines else None for view in views), show=show, best=best)
 
     def bill(of: Callable[[RunView], Value], name: str) -> Measure:
         currencies = {view.totals.currency for view in views}

@@ -33,6 +33,8 @@ class Curve:
 
 def as_number(value: Any) -> float:
     """A number of a line; NaN and infinities may stand there as text, and anything else counts as NaN."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.nan
     try:

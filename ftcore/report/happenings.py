@@ -49,7 +49,7 @@ def _time_axis(view: RunView) -> Any:
     first = min(started)
     ends = {each.number: each.started + each.wall_s for each in view.attempts}
     spans = [
-        Span(start=each.started - first, end=ends[each.number] - first, colour="series-1" if _ended_well(each) else "series-2", name=f"{each.number}")
+        Span(start=each.started - first, end=ends[each.number] - first, colour="series-1" if _ended_well(each) else "wrong", name=f"{each.number}")
         for each in view.attempts
         if each.started > 0
     ]
@@ -59,7 +59,7 @@ def _time_axis(view: RunView) -> Any:
         places = sorted({round(time - first, 3) for time in times})
         if places:
             lanes.append(Lane(name=name, points=tuple(places), colour=colour))
-    return timeline("On the clock", lanes, note=f"From {_clock(first)} on. Blue attempts ended well or go on, orange ones did not.")
+    return timeline("On the clock", lanes, note=f"From {_clock(first)} on. Blue attempts ended well or go on, red ones did not.")
 
 
 def _ended_well(attempt: Attempt) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ftcore.report.blocks import Block, Prose, Section, Tile, Tiles
 from ftcore.report.curves import as_number, column
 from ftcore.report.numbers import NONE, count, duration, fixed, in_bytes, money, percent, short_number
-from ftcore.report.phase_times import limiting, summed
+from ftcore.report.phase_times import limiting
 from ftcore.report.run_view import Evaluated, RunView, peak_bytes, perplexity
 
 CLIPPED_OFTEN = 0.5
@@ -45,7 +45,7 @@ def _tiles(view: RunView) -> Iterator[Tile]:
     if totals.mfu is not None:
         yield Tile(label="model flops utilisation", value=percent(totals.mfu))
     yield Tile(label="peak memory of a rank", value=in_bytes(peak_bytes(view)), note="resident size" if view.on_cpu else "allocated")
-    what, share = limiting(summed(lines))
+    what, share = limiting(view.phase_seconds)
     yield Tile(label="limited by", value=what, note=share)
 
 

@@ -1,6 +1,6 @@
 """The colours of pages and charts: each a CSS variable with a value for light and one for dark paper.
 
-Series and phases are told apart also without red, green or blue sight (tests/unit/test_report_palette.py looks through each of the three).
+Series and phases are told apart also without red, green or blue sight (tests/unit/test_report_parts.py looks through each of the three).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ COLOURS: dict[str, tuple[str, str]] = {
     "wrong": ("#b3261e", "#ff8f85"),
     "learned": ("#d9f2df", "#16391f"),
     "learned-ink": ("#0c5a26", "#9be3ad"),
-    "series-1": ("#1f6fb4", "#63b0f4"),
-    "series-2": ("#c8590b", "#f5a04f"),
-    "series-3": ("#0f8a72", "#3fd0b2"),
-    "series-4": ("#7d3fa8", "#c79bf2"),
-    "series-5": ("#8a7a00", "#e3d36a"),
-    "series-6": ("#b8336a", "#f58ab5"),
+    "series-1": ("#1f77c0", "#a6c8fd"),
+    "series-2": ("#c8590b", "#d7915d"),
+    "series-3": ("#1a4f3a", "#44fbc1"),
+    "series-4": ("#5d00a4", "#bb79f9"),
+    "series-5": ("#524914", "#dfcb2e"),
+    "series-6": ("#a2367d", "#fd56b3"),
     "phase-forward": ("#7fb2e5", "#8fc1f2"),
     "phase-backward": ("#2a6bb0", "#3f82cc"),
     "phase-optimizer": ("#12395f", "#1f4f86"),
     "phase-communication": ("#d9730d", "#e8842a"),
     "phase-idle": ("#f6d38b", "#f7dca3"),
     "phase-data_wait": ("#a3195b", "#e0559a"),
-    "phase-checkpoint": ("#5c8a3a", "#7fb556"),
-    "phase-evaluation": ("#b9d98f", "#cbe8a6"),
-    "phase-other": ("#aab2bc", "#77828e"),
+    "phase-checkpoint": ("#54a18a", "#508749"),
+    "phase-evaluation": ("#7cd228", "#5cd256"),
+    "phase-other": ("#cad1d5", "#465159"),
 }
 """Name of the variable, without its two dashes -> (light, dark)."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ftcore.report.run_view import RunView
 from ftcore.spec.run_record import Line, covered, number
+
+if TYPE_CHECKING:
+    from ftcore.report.run_view import RunView
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -55,11 +59,16 @@ class RankTimes:
 def phases_of(line: Mapping[str, object]) -> dict[str, float]:
     """Phase -> seconds of a line of either file; older lines know forward, backward, step and the wait for data, and what is left of the update is other."""
     phases = line.get("phases")
-    if isinstance(phases, Mapping):
-        return {name: number(dict(phases), name) for name in PHASE_NAMES}
+    if isinstance(phases, dict):
+        return {name: _seconds(phases.get(name)) for name in PHASE_NAMES}
     own = dict(line)
     found = {phase: number(own, field, number(own, f"seconds_{field}")) for field, phase in _OLDER.items()}
     return {**found, "other": max(0.0, number(own, "seconds", sum(found.values())) - sum(found.values()))}
+
+
+def _seconds(value: object) -> float:
+    """Read a million times for a long run: nothing is asked twice."""
+    return value if type(value) is float and 0.0 <= value < math.inf else float(value) if type(value) is int else 0.0
 
 
 def has_phases(lines: Iterable[Line]) -> bool:

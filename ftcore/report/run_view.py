@@ -9,6 +9,7 @@ from typing import Any
 
 from ftcore.report.curves import as_number
 from ftcore.report.numbers import count
+from ftcore.report.phase_times import summed
 from ftcore.spec.report_request import ReportedRun
 from ftcore.spec.run_record import Attempt, Line, RunRecord, Totals, attempts, number, totals
 
@@ -36,6 +37,8 @@ class RunView:
     record: RunRecord
     attempts: list[Attempt]
     totals: Totals
+    phase_seconds: dict[str, float]
+    """Phase -> seconds, mean over ranks, of all updates together."""
     evaluations: dict[str, list[Evaluated]]
     """Set (and adapter) -> its evaluations by update."""
 
@@ -83,6 +86,7 @@ def view_of(asked: ReportedRun, record: RunRecord, name: str) -> RunView:
         record=record,
         attempts=launches,
         totals=totals(record),
+        phase_seconds=summed(record.updates),
         evaluations=_evaluations(record),
     )
 

@@ -11,7 +11,7 @@ from ftcore.report.curves import column, sampled, seconds_of, smoothed, smoothin
 from ftcore.report.learning import UPDATE
 from ftcore.report.numbers import TIME_UNITS, count, in_bytes, money, share_tick, short_number, time_tick
 from ftcore.report.palette import SERIES, series_colour
-from ftcore.report.phase_times import PHASE_NAMES, summed
+from ftcore.report.phase_times import PHASE_NAMES
 from ftcore.report.run_view import RunView, peak_bytes
 from ftcore.spec.run_record import Line
 
@@ -88,7 +88,7 @@ def cost_charts(views: Sequence[RunView]) -> Iterator[Chart]:
 
 def phase_chart(views: Sequence[RunView]) -> Chart | None:
     """The mean phases of an update, a bar a run; None where no run has any."""
-    sums = [summed(view.lines) for view in views]
+    sums = [view.phase_seconds for view in views]
     if not any(value for each in sums for value in each.values()):
         return None
     wholes = [sum(each.values()) or 1.0 for each in sums]

@@ -9,7 +9,7 @@ from ftcore.report.charts import Axis, Layer, Series, histogram, line_chart, sta
 from ftcore.report.curves import column, thinned, updates_of
 from ftcore.report.learning import UPDATE, restarts
 from ftcore.report.numbers import TIME_UNITS, duration, percent, share_tick, time_tick
-from ftcore.report.phase_times import PHASE_NAMES, RankTimes, has_phases, over_time, rank_times, summed
+from ftcore.report.phase_times import PHASE_NAMES, RankTimes, has_phases, over_time, rank_times
 from ftcore.report.run_view import RunView
 
 TOLD = 0.15
@@ -48,7 +48,7 @@ def where_time_went(view: RunView) -> Section:
         return Section(title=title, lead="There is nothing to show yet.")
     ranks, known = rank_times(view), has_phases(view.lines)
     lead = "Idle is waiting inside a collective for a rank that came later; communication is the rest of it." if known else OLDER
-    blocks: list[Block] = [Charts(charts=(_over_time(view), *([by_rank(ranks)] if ranks else []), phase_table(summed(view.lines), view)))]
+    blocks: list[Block] = [Charts(charts=(_over_time(view), *([by_rank(ranks)] if ranks else []), phase_table(view)))]
     if known and ranks and len(ranks) > 1:
         blocks += _late(view, ranks)
     return Section(title=title, blocks=tuple(blocks), lead=lead)
@@ -72,8 +72,9 @@ def _over_time(view: RunView) -> Chart:
     return histogram("Over the run", edges, layers_of(values), x=UPDATE, y=y, wide=True)
 
 
-def phase_table(seconds: dict[str, float], view: RunView) -> Table:
+def phase_table(view: RunView) -> Table:
     """The sums."""
+    seconds = view.phase_seconds
     whole = sum(seconds.values()) or 1.0
     updates = max(1, view.totals.updates)
     columns = (Column(name="phase"), *(Column(name=name, is_number=True) for name in ("share", "an update", "altogether")))

@@ -113,6 +113,8 @@ def covered(line: Mapping[str, Any]) -> Covered:
 def number(line: Mapping[str, Any], key: str, default: float = 0.0) -> float:
     """A finite number of a line; `default` for anything else, `nan` and `inf` as text included."""
     value = line.get(key)
+    if type(value) is float and abs(value) < float("inf"):
+        return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
     return float(value) if is_number and value is not None else default
 

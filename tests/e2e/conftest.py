@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.browser import Browser, started
 
 LIMIT_S = 300
 TINY = ("--set", "batch.global_batch_size=4", "--set", "data.eval=null", "--set", "logging.log_samples=true")
@@ -32,6 +35,12 @@ class Cli:
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
 
 
 @pytest.fixture

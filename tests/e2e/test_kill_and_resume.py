@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tests.e2e.conftest import LIMIT_S, TINY, Cli
 
 UPDATES, SAVE_EVERY = 12, 3
-OPTIONS = (*TINY, "--set", f"train.max_steps={UPDATES}", "--set", f"checkpoint.save_steps={SAVE_EVERY}", "--no-export")
+OPTIONS = (*TINY, "--set", f"train.max_steps={UPDATES}", "--set", f"checkpoint.save_steps={SAVE_EVERY}", "--no-export", "--no-report")
 
 
 def kill_all(launcher: psutil.Popen, until: Callable[[], bool]) -> None:
@@ -79,7 +79,7 @@ def test_resume_after_kill_is_bit_equal(moment: str, unbroken: Path, cli: Cli) -
         }[moment],
     )
     assert not (run / "checkpoints" / f"update_{UPDATES:08d}").exists()
-    resumed = cli.run("--resume", "run", "--no-export")
+    resumed = cli.run("--resume", "run", "--no-export", "--no-report")
     assert resumed.returncode == 0, resumed.stderr
     assert final_state(run) == final_state(unbroken)
     assert consumed(run) == consumed(unbroken)
@@ -105,7 +105,7 @@ def test_going_on_with_other_ranks_and_stages(unbroken: Path, cli: Cli) -> None:
     (cli.folder / "four").write_text("localhost slots=4\n")
     refused = cli.run("--resume", "run", "train.max_steps=99", "--zero", "3")
     assert refused.returncode == 2 and "the learning rate of every update depends on the length of the run" in refused.stderr
-    last = cli.run("--resume", "run", "--zero", "3", "--hosts", "four", "--no-export")
+    last = cli.run("--resume", "run", "--zero", "3", "--hosts", "four", "--no-export", "--no-report")
     assert last.returncode == 0, last.stderr
     assert "resumed with:" in last.stdout and "world_size 1 -> 4" in last.stdout and "zero.stage 1 -> 3" in last.stdout
     lines = [[json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (run, unbroken)]

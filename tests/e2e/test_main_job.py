@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.e2e.conftest import TINY, Cli
+from tests.unit.test_metrics_schema import faults
 
 ROOT = Path(__file__).parents[2]
 FILES = ("spec.yaml", "environment.json", "resolved.json", "ds_config.json", "hostfile", "plan.json", "plan.txt", "node_00.sh", "metrics.jsonl", "events.jsonl")
@@ -29,6 +30,13 @@ def test_hosts_and_stage_then_export(cli: Cli) -> None:
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     for name in FIELDS:
         assert last[name] is not None, name
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [faults("metrics", last), [fault for event in events for fault in faults("events", event)]] == [[], []]
+    work = json.loads((run / "work.json").read_text())
+    assert work["token_flops"] > 0 and work["peak_flops"] is None and last["mfu"] is None, "a CPU's peak is not known unless somebody asks for it"
+    counted = next(event for event in events if event["event"] == "launch_ended")["seconds"]
+    assert 0 < last["phase_seconds"] < counted and events[0]["world_size"] == last["world_size"]
+    assert "report            runs/a/report.html" in done.stdout and "</html>" in (run / "report.html").read_text(encoding="utf-8")
     exported = cli.run("export", "runs/a", "--to", "out")
     assert exported.returncode == 0, exported.stderr
     assert (cli.folder / "out" / "model.safetensors").is_file() and (cli.folder / "out" / "tokenizer.json").is_file()

@@ -23,7 +23,7 @@ LIMIT_S = 150.0
 END_LIMIT_S = 10.0
 """From a failure until the launcher has ended and nothing is left on any host."""
 FTLAUNCH = str(Path(sys.executable).with_name("ftlaunch"))
-SMALL = ("--zero", "3", "--no-export", "data.eval=null")
+SMALL = ("--zero", "3", "--no-export", "--no-report", "data.eval=null")
 LONG = ("train.max_steps=100000", "checkpoint.save_steps=0")
 
 
@@ -101,7 +101,7 @@ class Launcher:
 
     def resume(self, run_dir: RunDir, *arguments: str) -> Launching:
         """Goes on with a run."""
-        return self._start(run_dir, ["--resume", str(run_dir.path), "--no-export", *arguments], {})
+        return self._start(run_dir, ["--resume", str(run_dir.path), "--no-export", "--no-report", *arguments], {})
 
     def _start(self, run_dir: RunDir, arguments: list[str], environment: dict[str, str]) -> Launching:
         output = self.folder / f"{run_dir.path.name}.txt"
