@@ -11,7 +11,7 @@ from typing import Any
 from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.run_record import attempts, read_run, totals
+from ftcore.spec.run_record import RunRecord, attempts, read_run, totals
 from launcher.events_file import read_events
 from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
@@ -66,8 +66,8 @@ class Report:
     last_error: str
 
 
-def look(run_dir: RunDir) -> Report:
-    """Raises CheckpointError when the folder holds no run that can be read."""
+def look(run_dir: RunDir, record: RunRecord | None = None) -> Report:
+    """Raises CheckpointError when the folder holds no run that can be read. `record`: as much as rates and cost are to be told of; None: all is read."""
     resolved = load_resolved(run_dir.resolved)
     held, launch = holder(run_dir), last_launch(run_dir)
     jobs, trouble, count = _jobs(run_dir)
@@ -77,7 +77,7 @@ def look(run_dir: RunDir) -> Report:
     verdict = judge(seen)
     is_running = verdict.state is State.RUNNING
     is_early = verdict.state is State.FINISHED and bool(last) and not is_trained
-    record = read_run(run_dir.path, with_ranks=False)
+    record = record or read_run(run_dir.path, with_ranks=False)
     spent, trained = totals(record), next((each for each in reversed(attempts(record)) if each.train_s > 0), None)
     return Report(
         run=shown(run_dir.path),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ftcore.spec.errors import visible
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_record import RunRecord
 from launcher.inspect.report import Report, look
 from launcher.json_lines import Message
 from launcher.progress import number
@@ -76,7 +77,9 @@ class Follower:
         wait = JOB_LOOK_S if is_submitted(self._run_dir) else LOOK_S
         now = time.monotonic()
         if self._report is None or now - self._looked_at >= wait:
-            self._report, self._looked_at = look(self._run_dir), now
+            # What the state needs of the updates: a long run is not read whole for it.
+            newest = RunRecord(run_dir=self._run_dir, resolved={}, updates=list(self._newest), ranks={}, events=[], plan=None, memory=None, environment=None)
+            self._report, self._looked_at = look(self._run_dir, newest), now
         return self._report
 
     def _forget_metrics(self) -> None:
