@@ -44,7 +44,7 @@ def test_lines_of_several_updates() -> None:
     assert seconds_left(lines(10, 20, 30, **ten)) == pytest.approx(70 * 3.0)
 
 
-@pytest.mark.parametrize("known", [[], [{}], [{"update": 3}], [{"update": 3, "total_updates": 9}], [{**old_line(9), "seconds": "nan"}], [{**old_line(12)}]])
+@pytest.mark.parametrize("known", [[], [{}], [{"update": 3}], [{"update": 3, "total_updates": 9}], [{**old_line(8), "seconds": "nan"}], [{**old_line(12)}]])
 def test_nothing_is_known(known: list[dict[str, object]]) -> None:
     assert seconds_left(known) is None
 
