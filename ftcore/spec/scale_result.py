@@ -47,6 +47,8 @@ class ScalePoint:
     """OMP_NUM_THREADS of each rank; None: left as it is, next to accelerators."""
     oversubscribed: bool = False
     """More ranks (times threads) than cores."""
+    busy_cores: float | None = None
+    """Of this machine, that other processes kept busy when the point began; None: not looked at."""
     global_batch_size: int | None = None
     """Samples of an update; None: tokens_per_update decides."""
     tokens_per_update: int | None = None

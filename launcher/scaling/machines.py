@@ -1,10 +1,12 @@
-"""What the hosts of a scaling test have: cores or accelerators, and so what a point's ranks share. Pure but for asking this machine."""
+"""What the hosts of a scaling test have: cores or accelerators, and so what a point's ranks share. Pure but for looking at this machine."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import Problem, SpecError
@@ -15,6 +17,8 @@ from launcher.topology import local_accelerators
 MOST_A_CORE = 16
 """Ranks on a core that are measured: more of them say nothing, and take all memory."""
 THREADS = "OMP_NUM_THREADS"
+LOOK_S = 0.3
+"""How long it is looked at what other processes do, before a point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +118,24 @@ def share_of(machines: Machines, hosts: tuple[Host, ...], threads: int | None) -
     room = sum(min(host.slots, max(1, machines.cores[host.name] // each)) for host in hosts)
     crowded = any(host.slots * each > machines.cores[host.name] for host in hosts)
     return Share(accelerators=None, cores=used, oversubscribed=crowded, devices=room if crowded else ranks)
+
+
+def busy_cores(stat: Path = Path("/proc/stat"), *, seconds: float = LOOK_S) -> float | None:
+    """How many cores of this machine are busy, over so many seconds (proc_stat(5): user to softirq without idle and iowait); None where nothing tells."""
+    before = _ticks(stat)
+    time.sleep(seconds)
+    after = _ticks(stat)
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    share = (after[0] - before[0]) / (after[1] - before[1])
+    return share * (os.cpu_count() or 1)
+
+
+def _ticks(stat: Path) -> tuple[int, int] | None:
+    """(busy, all) of all cores together since the machine started."""
+    try:
+        numbers = [int(word) for word in stat.read_text(encoding="utf-8").splitlines()[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    idle = sum(numbers[3:5])
+    return sum(numbers) - idle, sum(numbers)

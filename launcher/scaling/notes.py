@@ -9,6 +9,9 @@ from launcher.memory.cost import updates_of
 from launcher.memory.lengths import DataLengths
 from launcher.scaling.request import STRONG, ScaleRequest
 
+DISTURBED = 0.25
+"""Cores that others keep busy from which a point's times are doubted."""
+
 
 def notes_of(request: ScaleRequest, result: ScaleResult, lengths: DataLengths) -> tuple[str, ...]:
     """The notes of a test with the points that it has so far; `lengths` are those of the training data."""
@@ -27,7 +30,17 @@ def _threads(result: ScaleResult) -> list[str]:
     if crowded:
         ranks = ", ".join(dict.fromkeys(crowded))
         notes.append(f"* oversubscribed: {ranks} ranks had fewer cores than threads; `by cores` divides by the cores that were used in place of the ranks")
-    return notes
+    return [*notes, *_shared(result)]
+
+
+def _shared(result: ScaleResult) -> list[str]:
+    """Times of a machine that others use are longer, and not by the same for each point."""
+    disturbed = [point for point in result.measured if (point.busy_cores or 0.0) >= DISTURBED]
+    if not disturbed:
+        return []
+    most = max(point.busy_cores or 0.0 for point in disturbed)
+    names = ", ".join(point.name for point in disturbed)
+    return [f"NOT A QUIET MACHINE: other processes kept up to {most:.1f} cores busy when {names} began; speedups say little, losses are as right as ever"]
 
 
 def _baselines(result: ScaleResult) -> list[str]:

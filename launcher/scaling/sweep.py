@@ -23,10 +23,12 @@ from launcher.progress import Progress
 from launcher.run_folder import make_named_folder, shown, write_files
 from launcher.scaling.assemble import assemble, blank_point, measured_point
 from launcher.scaling.identity import IDENTITY_NAME, differences, identity_of, identity_text, key_of, library_versions, own_code, read_identity
+from launcher.scaling.machines import busy_cores
 from launcher.scaling.measure import Windows, read_measurement
 from launcher.scaling.points import Wanted
 from launcher.scaling.request import ScaleRequest
 from launcher.scaling.result import read_result, write_result
+from launcher.topology import is_local
 
 
 @dataclass(slots=True)
@@ -130,6 +132,8 @@ def measure_here(sweep: Sweep) -> None:
         place = [each.name for each in sweep.wanted].index(wanted.name) + 1
         head = f"point {place} of {len(sweep.wanted)}: {wanted.ranks} rank{'s' if wanted.ranks > 1 else ''} in ZeRO stage {wanted.stage}"
         sweep.progress.line(f"\n{head}; {len(todo) - done} to measure, time left: {left}")
+        if wanted.share.cores is not None and all(map(is_local, wanted.cut.hosts)):
+            sweep.points[wanted.name] = replace(sweep.points[wanted.name], busy_cores=busy_cores())
         _measure(sweep, wanted)
 
 

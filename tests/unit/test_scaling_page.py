@@ -32,7 +32,7 @@ def test_a_page_shows_the_result() -> None:
         "8 ranks *",
         percent(1 / 0.6 / 2),
         "oversubscription: &lt;8&gt; ranks",
-        "1.50 EUR",
+        money(1.5, "EUR"),
         "OMP_NUM_THREADS=1.",
     ):
         assert held in text, held

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from ftcore.spec.resolved import Host
 from launcher.memory.lengths import DataLengths
 from launcher.scaling import machines as machines_module
 from launcher.scaling.asked import parse_counts, parse_stages
-from launcher.scaling.machines import check_ranks, default_ranks, find_machines, share_of, take_hosts, threads_of
+from launcher.scaling.machines import busy_cores, check_ranks, default_ranks, find_machines, share_of, take_hosts, threads_of
 from launcher.scaling.notes import notes_of, weak_notes
 from launcher.scaling.points import grown, make_point, plan_points
 from launcher.scaling.request import WEAK, default_tolerance
@@ -98,6 +100,20 @@ def test_threads_let_the_largest_point_fill_the_cores() -> None:
     assert threads_of(machines(cores=16), 4, None, {"OMP_NUM_THREADS": "2"}) == 2
     assert threads_of(machines(cores=16), 4, None, {"OMP_NUM_THREADS": "odd"}) == 4
     assert threads_of(machines(8, on_accelerators=True), 8, None, {}) is None
+
+
+def test_a_machine_that_others_use(tmp_path: Path) -> None:
+    found = busy_cores(seconds=0.01)
+    assert found is None or 0.0 <= found <= (os.cpu_count() or 1)
+    odd = tmp_path / "stat"
+    assert busy_cores(odd, seconds=0.0) is None
+    odd.write_text("cpu  1 2 3 4 5 6 7 8\n")
+    assert busy_cores(odd, seconds=0.0) is None
+    odd.write_text("nonsense\n")
+    assert busy_cores(odd, seconds=0.0) is None
+    told = notes_of(request(), result(point(1, busy_cores=0.1), point(2, busy_cores=1.6)), LENGTHS)
+    assert any(note.startswith("NOT A QUIET MACHINE: other processes kept up to 1.6 cores busy when w2-zero2 began") for note in told)
+    assert not any("QUIET" in note for note in notes_of(request(), result(point(1, busy_cores=0.1)), LENGTHS))
 
 
 def test_default_ranks() -> None:
