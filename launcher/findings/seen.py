@@ -51,8 +51,10 @@ class Seen:
     def on_cpu(self) -> bool:
         """Whether the ranks compute on their hosts."""
         capacity = (self.record.memory or {}).get("capacity")
-        name = str(capacity.get("accelerator") or "") if isinstance(capacity, dict) else ""
-        return name.startswith("cpu")
+        if isinstance(capacity, dict) and capacity.get("accelerator"):
+            return str(capacity["accelerator"]).startswith("cpu")
+        hosts = (self.record.environment or {}).get("hosts")
+        return isinstance(hosts, list) and bool(hosts) and all(isinstance(host, dict) and host.get("accelerators") == [] for host in hosts)
 
     def events(self, name: str, attempt: int | None = None) -> list[Line]:
         """The events of a name, of one launch or of all."""
@@ -75,15 +77,22 @@ def look(folder: Path) -> Seen:
     from launcher.inspect.events import holder
 
     record = read_run(folder)
-    launches = tuple(attempts(record))
+    launches, odd = _launches(record)
     resolved, why = _resolved(record)
     shape, no_shape = _shape(resolved)
     ended = bool(launches) and launches[-1].ended is not None
     absent = [name for name, value in (("memory.json", record.memory), ("plan.json", record.plan), ("environment.json", record.environment)) if value is None]
     absent += [name for name, value in (("metrics.jsonl", record.updates), ("events.jsonl", record.events)) if not value]
-    missing = (*why, *no_shape, *(f"{name} is not there, or can't be read" for name in absent))
+    missing = (*why, *no_shape, *odd, *(f"{name} is not there, or can't be read" for name in absent))
     is_running = not ended and holder(record.run_dir) is not None
     return Seen(record=record, launches=launches, resolved=resolved, shape=shape, is_running=is_running, missing=missing)
+
+
+def _launches(record: RunRecord) -> tuple[tuple[Attempt, ...], tuple[str, ...]]:
+    try:
+        return tuple(attempts(record)), ()
+    except Exception as error:  # noqa: BLE001  events that are damaged in a way nobody thought of
+        return (), (f"the launches can't be told apart: {type(error).__name__}: {str(error)[:100]}",)
 
 
 def _resolved(record: RunRecord) -> tuple[ResolvedSpec | None, tuple[str, ...]]:
