@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ftcore.spec.quantities import MOST_DAYS
@@ -124,7 +125,7 @@ def broken(work: Work, hazard: Hazard, save_steps: int) -> Elapsed:
         lost_s=lost,
         paid_s=mean - waiting / hazard.hosts,
     )
-    return _shrinking(found, hazard.hosts) if hazard.shrinks else found
+    return _shrinking(found, base, hazard.hosts) if hazard.shrinks else found
 
 
 def best_save_steps(work: Work, hazard: Hazard) -> int:
@@ -143,18 +144,31 @@ def saves(updates: int, save_steps: int) -> int:
     return (updates - 1) // save_steps if save_steps > 0 else 0
 
 
-def _shrinking(elapsed: Elapsed, hosts: int) -> Elapsed:
-    """A run that has one host less after each interruption. It needs as many hours of a host as with all of them, which is what is paid for.
+def _shrinking(elapsed: Elapsed, base: float, hosts: int) -> Elapsed:
+    """A run that has one host less after each interruption, from one with all of them that waits for none, and takes `base` without interruptions.
 
-    With m interruptions, evenly spread, the time grows by (n/m) ln(n / (n - m)); it never ends where m >= n.
+    It needs as many hours of a host, which is what is paid for. With k interruptions (Poisson) these fall into k + 1 parts, uniform on what they sum to (Dirichlet),
+    on n to n - k hosts. With n interruptions there is no host left: the mean is that of runs that end, and there is none where half of them don't.
     """
     count = elapsed.interruptions
     if count <= 0:
         return elapsed
-    if count >= hosts:
+    cost = (elapsed.mean_s - base) / count
+    kinds = [(_poisson(number, count), *_on_fewer(hosts * (base + number * cost), hosts, number)) for number in range(hosts)]
+    ending = sum(chance for chance, _, _ in kinds)
+    if ending < 0.5:
         return dataclasses.replace(elapsed, mean_s=math.inf, late_s=math.inf, paid_s=math.inf)
-    factor = hosts / count * math.log(hosts / (hosts - count))
-    return dataclasses.replace(elapsed, mean_s=elapsed.mean_s * factor, late_s=elapsed.late_s * factor)
+    mean = sum(chance * middle for chance, middle, _ in kinds) / ending
+    late = _quantile(kinds, base, 20 * mean) if ending >= LATE else math.inf
+    return dataclasses.replace(elapsed, mean_s=mean, late_s=late)
+
+
+def _on_fewer(host_s: float, hosts: int, number: int) -> tuple[float, float]:
+    """(mean, standard deviation) of the time that so many host-seconds take while `number` hosts are lost one by one."""
+    times = [host_s / (hosts - lost) for lost in range(number + 1)]
+    total, parts = sum(times), number + 1
+    variance = (sum(each * each for each in times) - total * total / parts) / (parts * (parts + 1))
+    return total / parts, math.sqrt(max(0.0, variance))
 
 
 def _with_losses(work: Work, hazard: Hazard, save_steps: int) -> tuple[float, float]:
@@ -220,20 +234,25 @@ def _late(base: float, extra: float, variance: float, count: float) -> float:
         return base + extra + Z_LATE * math.sqrt(variance)
     cost = extra / count
     spread = math.sqrt(max(0.0, variance / count - cost * cost))
-    low, high = base, base + extra + 20 * math.sqrt(variance) + 20 * (cost + spread)
+    most = math.ceil(count + 12 * math.sqrt(count) + 12)
+    numbers = range(max(0, math.floor(count - 12 * math.sqrt(count))), most)
+    kinds = [(_poisson(number, count), base + number * cost, spread * math.sqrt(number)) for number in numbers]
+    return _quantile(kinds, base, base + extra + 20 * math.sqrt(variance) + 20 * (cost + spread))
+
+
+def _quantile(kinds: Sequence[tuple[float, float, float]], low: float, high: float) -> float:
+    """The LATE quantile, between two bounds, of a mixture of normal distributions: (chance, mean, standard deviation) of each."""
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (low, middle) if _share_by(middle - base, count, cost, spread) >= LATE else (middle, high)
+        share = sum(chance * _normal(middle, mean, deviation) for chance, mean, deviation in kinds)
+        low, high = (low, middle) if share >= LATE else (middle, high)
     return high
 
 
-def _share_by(extra: float, count: float, cost: float, spread: float) -> float:
-    """The share of runs whose interruptions cost `extra` at most."""
-    most = math.ceil(count + 12 * math.sqrt(count) + 12)
-    total = 0.0
-    for number in range(max(0, math.floor(count - 12 * math.sqrt(count))), most):
-        chance = math.exp(number * math.log(count) - count - math.lgamma(number + 1))
-        deviation = spread * math.sqrt(number)
-        below = 0.5 * math.erfc(-(extra - number * cost) / (deviation * math.sqrt(2))) if deviation > 0 else float(extra >= number * cost)
-        total += chance * below
-    return total
+def _normal(value: float, mean: float, deviation: float) -> float:
+    return 0.5 * math.erfc((mean - value) / (deviation * math.sqrt(2))) if deviation > 0 else float(value >= mean)
+
+
+def _poisson(number: int, count: float) -> float:
+    """The chance of `number` where `count` is the mean."""
+    return math.exp(number * math.log(count) - count - math.lgamma(number + 1))
