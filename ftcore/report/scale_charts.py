@@ -50,13 +50,15 @@ def memory_chart(result: ScaleResult) -> Chart:
 def phases_chart(result: ScaleResult) -> Chart:
     """A bar a point, made of its phases."""
     several = len({point.stage for point in result.measured}) > 1
-    labels = [f"{point.ranks}, stage {point.stage}" if several else str(point.ranks) for point in result.measured]
+    labels = [f"{point.ranks}·{point.stage}" if several else str(point.ranks) for point in result.measured]
     layers = [
         Layer(name=name, values=[point.phases.get(phase, 0.0) for point in result.measured], colour=f"phase-{phase}")
         for phase, name in PHASE_NAMES.items()
         if any(point.phases.get(phase, 0.0) >= 0.0005 * (point.update_seconds or 1.0) for point in result.measured)
     ]
-    return stacked_bars("An update by phase", labels, layers, x=Axis(name="ranks"), y=Axis(show=duration, from_zero=True), wide=True)
+    return stacked_bars(
+        "An update by phase", labels, layers, x=Axis(name="ranks·stage" if several else "ranks"), y=Axis(show=duration, from_zero=True), wide=True
+    )
 
 
 def _whole(value: float) -> str:
@@ -80,4 +82,4 @@ def _lines(result: ScaleResult, value: Value, *, suffix: str = "", style: str = 
 
 def _crowd_note(result: ScaleResult) -> str:
     crowded = sorted({point.ranks for point in result.measured if point.oversubscribed})
-    return f"With {', '.join(map(str, crowded))} ranks there are more ranks than cores: no speedup can be had there." if crowded else ""
+    return f"With {', '.join(map(str, crowded))} ranks there are more ranks than cores: they take turns." if crowded else ""
