@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Protocol
 
 import torch.distributed as torch_dist
@@ -96,7 +97,8 @@ class _Hearing:
 
     def replace_in(self, holder: Any) -> None:
         for attribute, value in list(vars(holder).items()):
-            if inspect.isfunction(value) and value in _names:
+            # Not isinstance: torch keeps an object here that warns of its age when it is asked for its class.
+            if type(value) is FunctionType and value in _names:
                 self.replaced.append((holder, attribute, value))
                 if value not in self.told:
                     self.told[value] = _told(value, synchronises=_names[value] in SYNCHRONISING)
