@@ -147,8 +147,8 @@ def saves(updates: int, save_steps: int) -> int:
 def _shrinking(elapsed: Elapsed, base: float, hosts: int) -> Elapsed:
     """A run that has one host less after each interruption, from one with all of them that waits for none, and takes `base` without interruptions.
 
-    It needs as many hours of a host, which is what is paid for. With k interruptions (Poisson) these fall into k + 1 parts, uniform on what they sum to (Dirichlet),
-    on n to n - k hosts. With n interruptions there is no host left: the mean is that of runs that end, and there is none where half of them don't.
+    It needs as many hours of a host, which is what is paid for. With k interruptions (Poisson) these fall into k + 1 parts, uniform on what they sum to
+    (Dirichlet), on n to n - k hosts. With n interruptions no host is left: the mean is that of runs that end, and there is none where half of them don't.
     """
     count = elapsed.interruptions
     if count <= 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ftcore.spec.run_record import RunRecord, covered, number, read_run
-from ftcore.spec.scale_result import read_scale
+from ftcore.spec.scale_result import ScaleDir, ScaleResult, read_scale
 from launcher.simulation.anchor import WARM_UP, Anchor, read_anchors
 
 SCALE = "scale.json"
@@ -60,7 +60,15 @@ def _of_scale(path: Path, anchors: Sequence[Anchor]) -> list[MeasuredSpeed]:
     if result.mode != "strong":
         # Its other points have larger updates than the spec.
         anchors = [min(anchors, key=lambda anchor: anchor.ranks)]
-    return [MeasuredSpeed(anchor=anchor, spread=spreads.get((anchor.ranks, anchor.stage), 0.0) / 2) for anchor in anchors]
+    starts = _starts(ScaleDir(path if path.is_dir() else path.parent), result)
+    return [MeasuredSpeed(anchor=each, spread=spreads.get((each.ranks, each.stage), 0.0) / 2, start_s=starts.get((each.ranks, each.stage))) for each in anchors]
+
+
+def _starts(folder: ScaleDir, result: ScaleResult) -> dict[tuple[int, int], float]:
+    """(ranks, stage) -> from the launch of a point's own run to its first update, for those whose folder is still there."""
+    runs = {(point.ranks, point.stage): folder.point(point.name) for point in result.measured}
+    found = {key: start_seconds(read_run(run, with_ranks=False)) for key, run in runs.items() if (run / "resolved.json").is_file()}
+    return {key: seconds for key, seconds in found.items() if seconds is not None}
 
 
 def _spread(record: RunRecord) -> float:

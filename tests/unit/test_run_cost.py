@@ -177,6 +177,24 @@ def test_speeds_of_a_run_are_read(tmp_path):
         read_measured((tmp_path,))
 
 
+def test_the_speed_of_a_pilot_is_read(tmp_path):
+    folder = made_run(tmp_path / "pilot")
+    (folder / "pilot.json").write_text(json.dumps({"accelerator": "h100-80", "measured": {"tokens_per_s": 5000.0}}))
+    (speed,) = read_measured((folder / "pilot.json",))
+    assert (speed.ranks, speed.anchor.tokens_per_s, speed.start_s) == (2, 5000.0, 40) and read_measured((folder,)) == [speed]
+    (folder / "pilot.json").write_text("{")
+    with pytest.raises(CheckpointError, match="pilot"):
+        read_measured((folder / "pilot.json",))
+
+
+def test_a_run_that_has_not_begun_costs_nothing(tmp_path):
+    folder = made_run(tmp_path / "new")
+    for name in ("metrics.jsonl", "events.jsonl"):
+        (folder / name).unlink()
+    text = render_report(report_run(folder, gain=None, price=None, currency=None, now=START))
+    assert "no update is logged yet" in text and "0.00 EUR" in text and "the rest" not in text
+
+
 def test_speeds_of_a_scaling_test_are_read(tmp_path):
     points = tuple(
         ScalePoint(name=f"r{ranks}", ranks=ranks, stage=2, hosts={"h": ranks}, state="measured", tokens_per_s=speed, spread=0.1, tokens=speed)
@@ -185,6 +203,8 @@ def test_speeds_of_a_scaling_test_are_read(tmp_path):
     result = ScaleResult(spec="s", model="owner/model", mode="strong", precision="bf16", warm_up=1, windows=2, updates=4, points=points)
     ScaleDir(tmp_path).result.write_text(result.to_json())
     assert [(speed.ranks, speed.anchor.tokens_per_s, speed.spread) for speed in read_measured((tmp_path,))] == [(1, 100.0, 0.05), (2, 190.0, 0.05)]
+    made_run(ScaleDir(tmp_path).point("r2"))
+    assert [speed.start_s for speed in read_measured((tmp_path / "scale.json",))] == [None, 40]
     weak = ScaleDir(tmp_path).result.read_text().replace('"strong"', '"weak"')
     ScaleDir(tmp_path).result.write_text(weak)
     assert [speed.ranks for speed in read_measured((tmp_path / "scale.json",))] == [1]
