@@ -79,7 +79,7 @@ def duration(seconds: float | None) -> str:
 def time_tick(seconds: float) -> str:
     """A duration in one unit, as an axis wants it; axes that are ticked in TIME_UNITS give round numbers."""
     for unit, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if abs(seconds) >= unit:
+        if abs(seconds) >= (2 * unit if unit > 1 else unit):
             return f"{seconds / unit:.3g}{_GAP}{name}"
     return f"{seconds * 1000:.3g}{_GAP}ms" if seconds else "0"
 

@@ -29,7 +29,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "phase-idle": ("#f6d38b", "#f7dca3"),
     "phase-data_wait": ("#a3195b", "#e0559a"),
     "phase-checkpoint": ("#54a18a", "#508749"),
-    "phase-evaluation": ("#7cd228", "#5cd256"),
+    "phase-evaluation": ("#8fbf5a", "#7fc45a"),
     "phase-other": ("#cad1d5", "#465159"),
 }
 """Name of the variable, without its two dashes -> (light, dark)."""

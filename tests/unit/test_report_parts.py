@@ -57,7 +57,7 @@ def test_numbers_are_short() -> None:
     assert (count(1234567.0), fixed(1.23456), percent(0.1234), percent(math.nan)) == ("1,234,567", "1.2346", f"12.3{GAP}%", "–")
     assert [in_bytes(value) for value in (10, 3 << 20, 200 << 30)] == [f"10{GAP}B", f"3.00{GAP}MiB", f"200{GAP}GiB"]
     assert [duration(value).replace(GAP, " ") for value in (0.0123, 59.4, 65, 7200, 260_000)] == ["12.3 ms", "59.4 s", "1 min 05 s", "2 h 00 min", "3 d 0 h"]
-    assert [time_tick(value).replace(GAP, " ") for value in (0, 0.25, 30, 90, 5400)] == ["0", "250 ms", "30 s", "1.5 min", "1.5 h"]
+    assert [time_tick(value).replace(GAP, " ") for value in (0, 0.25, 80, 150, 5400, 9000)] == ["0", "250 ms", "80 s", "2.5 min", "90 min", "2.5 h"]
     assert [money(value, "EUR").replace(GAP, " ") for value in (None, 0, 1234.5, 0.0123)] == ["–", "0.00 EUR", "1,234.50 EUR", "0.012 EUR"]
     assert tick_places(0, 400, Axis(units=TIME_UNITS), 5)[:3] == [0.0, 120.0, 240.0]
 
