@@ -44,7 +44,7 @@ def specs() -> dict[str, Spec]:
     plain = make_spec(2, updates=UPDATES, save_steps=6)
     return {
         "plain": with_section(plain, "hardware", price_per_hour=3.6, currency="EUR"),
-        "sparse": with_section(plain, "logging", logging_steps=4),
+        "sparse": with_section(plain, "logging", logging_steps=4, report_to=("tensorboard",)),
         "padded": with_section(plain, "batch", layout="padded", micro_batch_tokens=120),
         "unmeasured": with_section(plain, "logging", phases=False),
     }
@@ -145,6 +145,18 @@ def test_a_resume_on_other_ranks_keeps_sums_and_rates(pool: RankPool, small: Sma
     assert totals(record).supervised_tokens == totals(before).supervised_tokens == before.updates[-1]["supervised_tokens_seen"]
     assert second.tokens_per_s == pytest.approx(sum(line["window_tokens"] for line in record.updates[1:]) / second.train_s)
     assert sum_of(record.ranks[1], "update") == 4, "what the second rank wrote of updates that were lost counts no more"
+
+
+def test_tensorboard_shows_what_was_kept(trained: dict[str, RunRecord]) -> None:
+    """After the resume of the test before: each line once, and of the updates that were lost nothing."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    record = read_run(trained["sparse"].run_dir.path)
+    events = EventAccumulator(str(record.run_dir.tensorboard))
+    events.Reload()
+    for name, field in (("loss", "loss"), ("learning_rate", "learning_rate"), ("throughput/supervised_tokens_per_s", "supervised_tokens_per_s")):
+        assert [(each.step, each.value) for each in events.Scalars(name)] == [(line["update"], pytest.approx(line[field], rel=1e-6)) for line in record.updates]
+    assert not (trained["plain"].run_dir.path / "tensorboard").exists()
 
 
 def sum_of(lines: list[dict[str, Any]], key: str) -> int:
