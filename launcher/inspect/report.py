@@ -71,7 +71,7 @@ def look(run_dir: RunDir, record: RunRecord | None = None) -> Report:
     resolved = load_resolved(run_dir.resolved)
     held, launch = holder(run_dir), last_launch(run_dir)
     jobs, trouble, count = _jobs(run_dir)
-    last, checkpoint, launches = last_line(run_dir.metrics), newest_checkpoint(run_dir), next_attempt(run_dir) - 1
+    last, checkpoint, launches = last_line(run_dir.metrics), newest_checkpoint(run_dir), _launches(run_dir, launch)
     is_trained = last.get("update") is not None and last.get("update") == last.get("total_updates")
     seen = Seen(held=held, launch=launch, attempts=launches, is_trained=is_trained, jobs=tuple(jobs), was_cancelled=_was_cancelled(run_dir, launch))
     verdict = judge(seen)
@@ -106,6 +106,12 @@ def look(run_dir: RunDir, record: RunRecord | None = None) -> Report:
         requeues=count,
         last_error=_last_error(run_dir, launches) if verdict.state is State.FAILED else "",
     )
+
+
+def _launches(run_dir: RunDir, launch: LastLaunch | None) -> int:
+    """Launches so far; what a dry run has left is none."""
+    begun = launch is not None or next(run_dir.attempt_logs(1).parent.glob("attempt_*/rank_*.log"), None) is not None
+    return next_attempt(run_dir) - 1 if begun else 0
 
 
 def _why_early(run_dir: RunDir) -> str:

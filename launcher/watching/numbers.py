@@ -35,9 +35,11 @@ def head(view: View, width: int) -> list[Text]:
     line.append(state, STATES.get(view.state, "bold cyan"))
     line.append(f" {tail}", "dim")
     lines = [line]
-    why = view.last_error or view.why or view.stage
+    why, failed = view.why or view.stage, view.state == "failed"
     if why:
-        lines.append(Text(why, style=TONES["wrong"] if view.last_error else "cyan"))
+        lines.append(Text(why, style=TONES["wrong"] if failed else "cyan"))
+    if view.last_error and view.last_error not in why:
+        lines.append(Text(f"last error: {view.last_error}", style="red"))
     return lines
 
 

@@ -142,6 +142,16 @@ def test_a_running_one(run_dir: RunDir) -> None:
     assert holder(run_dir) is None
 
 
+def test_a_dry_run_is_no_launch(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path / "run")
+    folder.attempt_logs(1).mkdir(parents=True)
+    folder.resolved.write_text(resolved_for().to_json())
+    (folder.attempt_logs(1) / "prepare.log").touch()
+    assert (look(folder).state, look(folder).attempt) == ("new", 0)
+    folder.rank_log(1, 0).touch()
+    assert (look(folder).state, look(folder).attempt) == ("failed", 1)
+
+
 def test_looking_hinders_no_launch(run_dir: RunDir) -> None:
     with locked(run_dir):
         pass
