@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ftcore.report.blocks import Block, Chart, Charts, Column, Facts, Section, Table
 from ftcore.report.charts import Axis, Layer, Series, histogram, line_chart
-from ftcore.report.curves import as_number, thinned
+from ftcore.report.curves import as_number, column, thinned, updates_of
 from ftcore.report.learning import UPDATE
-from ftcore.report.numbers import count, fixed, percent, share_tick, short_number
+from ftcore.report.numbers import count, fixed, in_bytes, percent, share_tick, short_number
 from ftcore.report.palette import series_colour
 from ftcore.report.run_view import RunView
 from ftcore.spec.errors import DataError
@@ -27,8 +28,10 @@ MOST_LENGTHS = 2_000_000
 def data(view: RunView) -> Section:
     """The part on data."""
     plan = view.record.plan
-    charts = [*_lengths(view), *_planned_updates(view)]
-    blocks: list[Block] = [Facts(rows=tuple(_facts(plan)))] if plan else []
+    charts = [*_lengths(view), *(list(_planned_updates(view)) or _measured_updates(view))]
+    is_stream = plan is not None and "lanes" in plan
+    rows = [*(_stream_facts(plan) if is_stream else _facts(plan)), *_dropped(view)] if plan else []
+    blocks: list[Block] = [Facts(rows=tuple(rows))] if rows else []
     if plan and isinstance(plan.get("sets"), Mapping) and len(plan["sets"]) > 1:
         blocks.append(_sets(plan["sets"]))
     if charts:
@@ -62,6 +65,42 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "longest sample", f"{count(as_number(longest.get('tokens')))} tokens: row {longest.get('row')} of {longest.get('set')}"
     notes = plan.get("notes")
     yield from (("note", str(each)) for each in (notes if isinstance(notes, list) else []))
+
+
+def _stream_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of a run whose data are read while it trains."""
+    own = dict(plan)
+    yield "streamed", f"{count(number(own, 'files'))} files with {in_bytes(number(own, 'bytes'))}; samples and tokens are counted while training"
+    yield "rows an epoch", count(as_number(plan["rows"])) if plan.get("rows") is not None else "not known beforehand"
+    yield "lanes", f"{count(number(own, 'lanes'))} over {count(number(own, 'shards'))} parts of files"
+    yield "plan", f"{count(number(own, 'total_updates'))} updates" + ("" if plan.get("repeat") else " at most: the run ends with the data")
+    notes = plan.get("notes")
+    yield from (("note", str(each)) for each in (notes if isinstance(notes, list) else []))
+
+
+def _dropped(view: RunView) -> Iterator[tuple[str, str]]:
+    """What a stream dropped and cut while training."""
+    found: Counter[str] = Counter()
+    for line in view.lines:
+        dropped = line.get("dropped_rows")
+        if isinstance(dropped, Mapping):
+            found.update({str(reason): int(number(dict(dropped), reason)) for reason in dropped})
+    if found:
+        yield "dropped while training", ", ".join(f"{count(times)} {reason}" for reason, times in found.most_common())
+
+
+def _measured_updates(view: RunView) -> Iterator[Chart]:
+    """Size and padding by update, as they were trained: where no plan says them beforehand."""
+    x = updates_of(view.lines)
+    named = (("all tokens", "tokens", "series-1"), ("supervised tokens", "supervised_tokens", "series-2"))
+    curves = [(name, thinned(x, column(view.lines, key)), colour) for name, key, colour in named]
+    sizes = [Series(name=name, x=each.x, y=each.y, low=each.low, high=each.high, colour=colour) for name, each, colour in curves if not each.is_empty]
+    if sizes:
+        yield line_chart("Tokens of an update", sizes, x=UPDATE, y=Axis(from_zero=True))
+    padding = thinned(x, column(view.lines, "padding_share"))
+    if not padding.is_empty:
+        own = Series(name="", x=padding.x, y=padding.y, low=padding.low, high=padding.high, colour="series-3")
+        yield line_chart("Padding in what is computed", [own], x=UPDATE, y=Axis(show=share_tick, from_zero=True))
 
 
 def _sets(sets: Mapping[str, Any]) -> Table:

@@ -94,6 +94,24 @@ def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:
     assert (found["forward"], found["optimizer"], found["other"], sum(found.values())) == (0.5, 0.1, pytest.approx(0.3), pytest.approx(2.0))
 
 
+def test_a_run_on_a_stream(tmp_path: Path) -> None:
+    run_dir = long_run(tmp_path / "run", hidden={"dropped_rows": {"overlong": 2}, "padding_share": 0.1})
+    run_dir.plan_updates.unlink()
+    stream = {"files": 3, "bytes": 5 << 30, "rows": None, "lanes": 4, "shards": 12, "total_updates": 60, "repeat": False, "notes": ["2 files are compressed"]}
+    run_dir.plan_json.write_text(json.dumps(stream))
+    (view,) = viewed(run_dir.path)
+    text = text_of(view).replace("\u00a0", " ")
+    for words in (
+        "3 files with 5.00 GiB",
+        "not known beforehand",
+        "60 updates at most",
+        "2 files are compressed",
+        "120 overlong",
+        "Padding in what is computed",
+    ):
+        assert words in text, words
+
+
 def test_phases_add_up_however_they_are_summed(tmp_path: Path) -> None:
     (view,) = viewed(long_run(tmp_path / "run", updates=130, ranks=3).path)
     whole = sum(line["phase_seconds"] for line in view.lines)
