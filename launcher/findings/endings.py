@@ -78,10 +78,9 @@ def told(seen: Seen, launch: Attempt, error: Line) -> Finding:
     problem, text = problem_of(error), problems_text(error)
     if problem["where"] == "memory" or "out of memory" in problem["what"]:
         return told_by_rank(seen, error)
-    if error.get("kind") == "TrainingError" and "not finite" not in problem["where"]:
-        found = nonfinite(seen, launch.number, ended=True) if "step was not taken" in text else None
-        if found is not None:
-            return found
+    refused = nonfinite(seen, launch.number, ended=True) if "step was not taken" in text else None
+    if refused is not None:
+        return refused
     rank = error.get("rank") if isinstance(error.get("rank"), int) else None
     kind, causes, knobs = _sort(seen, error, text)
     file = seen.record.run_dir.rank_error(launch.number, rank) if rank is not None else seen.record.run_dir.events
@@ -100,7 +99,7 @@ def told(seen: Seen, launch: Attempt, error: Line) -> Finding:
         causes=causes,
         evidence=(Evidence(what=f"{error.get('kind') or 'an error'}, exit status {error.get('exit_status', 1)}", file=relative(seen, file)),),
         knobs=knobs,
-        go_on=resume_lines(seen, knobs),
+        go_on=("mend the spec and start a new run: a run goes on as it was started",) if kind == "spec" else resume_lines(seen, knobs),
     )
 
 
@@ -112,6 +111,8 @@ def _sort(seen: Seen, error: Line, text: str) -> tuple[str, tuple[str, ...], tup
         return "disk_full", (fix or "free some space on its disk",), (fewer,)
     if any(words in f"{text}\n{error.get('traceback')}" for words in _DESYNC):
         return "desync", (fix, "the ranks did not do the same work: versions or data that differ between hosts (`ftlaunch doctor --hosts RUN/hostfile`)"), ()
+    if "not finite" in text:
+        return "nan", (fix,) if fix else (), ()
     kind = _KINDS.get(str(error.get("kind")), "error")
     if kind == "data":
         listed = sorted(path.name for path in seen.record.run_dir.bad_rows.glob("*")) if seen.record.run_dir.bad_rows.is_dir() else []

@@ -13,6 +13,7 @@ from launcher.findings.saves import other_findings
 from launcher.findings.seen import Seen, look
 from launcher.findings.shares import shares
 from launcher.findings.slow import slow_findings
+from launcher.findings.standing_still import standing_still
 from launcher.findings.told import growth_finding, told_findings
 from launcher.findings.work import work_findings
 from launcher.run_folder import shown
@@ -44,7 +45,7 @@ def examine(folder: Path) -> Findings:
 
 
 def _endings(seen: Seen) -> Iterable[Finding | None]:
-    return (ending(seen, launch) for launch in seen.launches)
+    return (*(ending(seen, launch) for launch in seen.launches), standing_still(seen))
 
 
 def _numbers(seen: Seen) -> Iterable[Finding | None]:

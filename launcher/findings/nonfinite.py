@@ -64,8 +64,7 @@ def overflows(seen: Seen) -> Finding | None:
 
 def _micro_steps(steps: list[Line], *, all_of_them: bool) -> list[str]:
     named = [
-        f"rank {each.get('rank')}, micro-step {each.get('micro_step')}: loss {each.get('loss')}, samples {_ids(each.get('samples'))}"
-        for each in steps[:_SHOWN]
+        f"rank {each.get('rank')}, micro-step {each.get('micro_step')}: loss {each.get('loss')}, samples {_ids(each.get('samples'))}" for each in steps[:_SHOWN]
     ]
     return [*(["the losses were finite and the gradient was not, so any of the update's micro-steps may be the one:"] if all_of_them and named else []), *named]
 

@@ -12,6 +12,8 @@ from launcher.findings.slow_rank import waiting
 
 DATA_WAIT, SAVING, EVALUATING, COMMUNICATING, OTHER = 0.05, 0.05, 0.15, 0.25, 0.20
 """Shares of the time from which on a phase is told of."""
+UNPLANNED = 0.10
+"""Share of communication from which on it is told of where it takes BEHIND times what was planned."""
 BEHIND = 2.0
 """Times the planned seconds of an update from which on a run is behind its plan: the plan's model is no finer where nothing was measured."""
 LEAST_UPDATES = 5
@@ -65,7 +67,8 @@ def _talking(seen: Seen, found: Shares) -> Finding | None:
     forecast = (seen.record.memory or {}).get("forecast")
     planned_s = number(forecast, "communication_s") if isinstance(forecast, dict) else 0.0
     measured_s = found.an_update("communication")
-    if share < COMMUNICATING:
+    is_behind = planned_s > 0 and share >= UNPLANNED and measured_s > BEHIND * planned_s
+    if share < COMMUNICATING and not is_behind:
         return None
     expected = f"; the plan expected {planned_s:.3g} s" if planned_s else ""
     spec = seen.resolved.spec if seen.resolved is not None else None
@@ -89,7 +92,7 @@ def _talking(seen: Seen, found: Shares) -> Finding | None:
         causes=(
             *(
                 ("the network is slower than the plan thinks: which interface? (`ftlaunch doctor --hosts RUN/hostfile --all-reduce`)",)
-                if planned_s and measured_s > 2 * planned_s
+                if planned_s and measured_s > BEHIND * planned_s
                 else ()
             ),
             "little work for each byte that is sent: small updates, or a high ZeRO stage",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftcore.spec.run_record import number
+from ftcore.spec.run_record import Line, number
 from launcher.findings.finding import SLOW, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of
 from launcher.findings.shares import Lateness, Shares, evidence, lateness
@@ -19,7 +19,7 @@ def waiting(seen: Seen, found: Shares) -> Finding | None:
     late = lateness(seen)
     share = late[0].idle_share if late else 0.0
     if not told and (share < IDLE or (len(late) > 1 and late[0].idle_share < 2 * late[1].idle_share)):
-        return _idle(found)
+        return _idle(seen, found)
     event = told[-1] if told else {}
     worst = next((each for each in late if each.rank == event.get("rank")), late[0] if late and not told else None)
     rank = event.get("rank") if isinstance(event.get("rank"), int) else worst.rank if worst is not None else None
@@ -39,9 +39,9 @@ def waiting(seen: Seen, found: Shares) -> Finding | None:
         update=int(number(event, "update")) or None,
         weight=share,
         details=(f"told {len(told)} times, first at update {told[0].get('update')}",) if len(told) > 1 else (),
-        causes=_advice(cause, host),
+        causes=(*_told_causes(event), *_advice(cause, host)),
         evidence=(*said, *measured),
-        knobs=_rank_knobs(cause),
+        knobs=_rank_knobs(seen, cause, host),
     )
 
 
@@ -49,7 +49,9 @@ _CAUSES = {
     "device": "its device or host is slower than the others",
     "data": "it was dealt more tokens than the others",
     "data_wait": "it waits for its data",
-    "data_reading": "it waits for its data",
+    "checkpoint": "its part of a checkpoint takes longer",
+    "evaluation": "its share of the evaluation takes longer",
+    "process": "it is held up outside of the model",
 }
 
 
@@ -65,6 +67,11 @@ def _measured(worst: Lateness) -> str:
     return f"another rank waits {worst.idle_share:.1%} of its time for it{dealt}{computed}"
 
 
+def _told_causes(event: Line) -> tuple[str, ...]:
+    causes = event.get("causes")
+    return tuple(str(each.get("what")) for each in causes if isinstance(each, dict)) if isinstance(causes, list) else ()
+
+
 def _advice(cause: str, host: str) -> tuple[str, ...]:
     if cause == "data":
         return ("updates of few samples, or samples of very different lengths, can't be dealt evenly",)
@@ -76,15 +83,30 @@ def _advice(cause: str, host: str) -> tuple[str, ...]:
     )
 
 
-def _rank_knobs(cause: str) -> tuple[Knob, ...]:
+def _rank_knobs(seen: Seen, cause: str, host: str) -> tuple[Knob, ...]:
     if cause == "data":
-        return (Knob(options="--set batch.global_batch_size=...", gives="a larger update is dealt more evenly", costs="fewer updates an epoch"),)
+        return _larger_update(seen)
+    if seen.resolved is None:
+        return ()
     if cause == "data_wait":
-        return (Knob(options="--set data.prefetch_updates=8", gives="more updates are made ready ahead", costs="host memory", may_resume=True),)
-    return (Knob(options="--exclude HOST", gives="goes on without the slow host", costs="fewer ranks", may_resume=True),)
+        ahead = 2 * max(1, seen.resolved.spec.data.prefetch_updates)
+        return (Knob(options=f"--set data.prefetch_updates={ahead}", gives="more updates are made ready ahead", costs="host memory", may_resume=True),)
+    named = next((each.name for each in seen.resolved.hosts if each.name == host), None)
+    if named is None or len(seen.resolved.hosts) < 2:
+        return ()
+    return (Knob(options=f"--exclude {named}", gives="goes on without the slow host", costs="fewer ranks", may_resume=True),)
 
 
-def _idle(found: Shares) -> Finding | None:
+def _larger_update(seen: Seen) -> tuple[Knob, ...]:
+    if seen.resolved is None:
+        return ()
+    batch, gives, costs = seen.resolved.spec.batch, "a larger update is dealt more evenly", "fewer updates an epoch"
+    if batch.global_batch_size is not None:
+        return (Knob(options=f"--set batch.global_batch_size={2 * batch.global_batch_size}", gives=gives, costs=costs),)
+    return (Knob(options=f"--set batch.tokens_per_update={2 * (batch.tokens_per_update or 1)}", gives=gives, costs=costs),)
+
+
+def _idle(seen: Seen, found: Shares) -> Finding | None:
     share = found.share("idle")
     if share < IDLE:
         return None
@@ -96,5 +118,5 @@ def _idle(found: Shares) -> Finding | None:
         weight=share,
         causes=("updates of few samples, or of very different lengths, can't be dealt evenly", "other processes take the cores now and then"),
         evidence=(evidence(found, "idle"),),
-        knobs=(Knob(options="--set batch.global_batch_size=...", gives="a larger update is dealt more evenly", costs="fewer updates an epoch"),),
+        knobs=_larger_update(seen),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from ftcore.spec.resolved import Host
 from launcher.findings.examine import examine
 from launcher.findings.finding import NOTE, SLOW, WRONG, Finding
+from launcher.findings.seen import look
+from launcher.findings.standing_still import standing_still
 from launcher.findings.text import render
 from tests.unit.recorded_runs import BUSY, GIB, RecordedRun
 
@@ -48,7 +51,7 @@ def test_a_healthy_run_says_so_and_what_it_looked_at(run: RecordedRun) -> None:
         ("checkpoint", "slow_checkpoints", "checkpoint", {"save_async": False, "save_steps": 5}, "--set checkpoint.save_async=true"),
         ("evaluation", "slow_evaluation", "evaluation", {"eval_steps": 5}, "--set evaluation.eval_steps=20"),
         ("other", "slow_other", "logging", {}, "--set logging.logging_steps=10"),
-        ("idle", "imbalance", "batch", {}, "--set batch.global_batch_size=..."),
+        ("idle", "imbalance", "batch", {}, "--set batch.global_batch_size=32"),
     ],
 )
 def test_a_phase_that_takes_too_much_has_its_knob(phase: str, kind: str, section: str, values: dict[str, Any], knob: str, run: RecordedRun) -> None:
@@ -190,3 +193,23 @@ def test_a_run_of_an_earlier_version_is_read_too(run: RecordedRun) -> None:
         line.update(old)
     run.ended(0, "done")
     assert "40% of the time is waiting for data" in found(run)["slow_data"].what
+
+
+def test_a_running_run_that_logs_nothing(run: RecordedRun) -> None:
+    run.trained(10, seconds=2.0)
+    seen = dataclasses.replace(look(run.write()), is_running=True)
+    last = run.updates[-1]["time"]
+    assert standing_still(seen, now=last + 50.0) is None
+    finding = standing_still(seen, now=last + 300.0)
+    assert finding is not None and finding.severity == WRONG and "nothing was logged for 0:05:00, after update 10; usually it takes 2 s" in finding.what
+    assert "the watchdog ends it after 0:30:00" in finding.details[0]
+    assert standing_still(dataclasses.replace(seen, is_running=False), now=last + 300.0) is None
+
+
+def test_communication_beyond_the_plan_is_told_earlier(run: RecordedRun) -> None:
+    run.trained(20, shares=waiting("communication", 0.15))
+    run.ended(0, "done")
+    finding = found(run)["slow_communication"]
+    assert "0.15 s an update; the plan expected 0.05 s" in finding.what and "slower than the plan thinks" in finding.causes[0]
+    run.memory["forecast"]["communication_s"] = 0.14
+    assert "slow_communication" not in found(run)
