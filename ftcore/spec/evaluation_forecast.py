@@ -6,8 +6,9 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from ftcore.spec.evaluation_history import EvaluationHistory, StopRule, evaluation_history, rising_since
 from ftcore.spec.run_record import RunRecord
@@ -18,12 +19,19 @@ LEVEL = 0.9
 DEFAULT_GAIN = 0.001
 """Of the newest loss: what an evaluation has to gain where nobody said."""
 DRAWS = 1000
-MOST_STEPS = 300_000
-"""Draws times evaluations to come: with more of these, fewer curves are drawn."""
+MOST_FITTED = 120
+"""Of more evaluations every second, every third, ... is fitted, the newest one among them."""
+MOST_PLAYED = 600
+"""Evaluations to come that early stopping is played for."""
+MOST_GAINS = 200
+"""Evaluations to come whose gain is looked at; of more every second, every third, ..."""
 BAND_POINTS = 25
 """Updates at which the curve is told for a plot."""
 
 FORECAST, TOO_FEW, RISING, ENDED = "forecast", "too_few", "rising", "ended"
+
+
+Some = TypeVar("Some")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +57,7 @@ class EvaluationForecast:
     points: tuple[tuple[int, float], ...]
     """(update, loss) of every evaluation."""
     fitted: int
-    """The last so many of them were fitted: those before training and in the warm-up are of another curve."""
+    """So many of them were fitted: those before training and in the warm-up are of another curve."""
     needed: int
     """Evaluations that are still missing for a forecast."""
     total_updates: int
@@ -88,7 +96,7 @@ def forecast(record: RunRecord, gain: float | None = None) -> EvaluationForecast
 
 def forecast_history(history: EvaluationHistory, gain: float | None = None) -> EvaluationForecast:
     """As `forecast`. The same history gives the same numbers: what is drawn is seeded."""
-    fitted = [(update, loss) for update, loss in history.points if update > history.warmup]
+    fitted = _thinned([(update, loss) for update, loss in history.points if update > history.warmup], MOST_FITTED)
     asked, origin = _gain(history, gain)
     known: dict[str, Any] = {
         "metric": history.metric,
@@ -144,8 +152,7 @@ def _gain(history: EvaluationHistory, gain: float | None) -> tuple[float, str]:
 def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], gain: float) -> dict[str, Any]:
     """The fields that the curves decide."""
     to_come, last = history.to_come, fitted[-1][0]
-    count = max(200, min(DRAWS, MOST_STEPS // max(1, len(to_come))))
-    curves = draw_curves(fitted, history.total_updates, count=count)
+    curves = draw_curves(fitted, history.total_updates, count=DRAWS)
     generator = random.Random(1)
     falls = [curve.at(last) - curve.end for curve in curves]
     chance, when = _stops(history, curves)
@@ -153,7 +160,7 @@ def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], g
         "final": _interval([max(0.0, curve.end + generator.gauss(0, curve.noise)) for curve in curves]),
         "fall_to_come": _interval(falls),
         "noise": median(curve.noise for curve in curves),
-        "gain_update": _falls_under(curves, [last, *to_come], gain),
+        "gain_update": _falls_under(curves, _thinned([*pairwise([last, *to_come])], MOST_GAINS), gain),
         "stop_chance": chance,
         "stop_update": when,
         "band": _band(curves, fitted[0][0], history.total_updates),
@@ -171,18 +178,20 @@ def _band(curves: Sequence[Curve], first: int, last: int) -> tuple[tuple[int, fl
     return tuple((update, span.middle, span.low, span.high) for update, span in spans)
 
 
-def _falls_under(curves: Sequence[Curve], updates: Sequence[int], gain: float) -> Interval | None:
-    """The first evaluation after which the next one gains less, over the curves; None where half of them never do."""
-    found = []
-    for curve in curves:
-        losses = [curve.at(update) for update in updates]
-        pairs = zip(updates, losses, losses[1:], strict=False)
-        found.append(next((float(update) for update, now, then in pairs if now - then < gain), math.inf))
+def _falls_under(curves: Sequence[Curve], pairs: Sequence[tuple[int, int]], gain: float) -> Interval | None:
+    """The first evaluation after which the next one gains less, over the curves; None where half of them never do. `pairs`: an evaluation and the next."""
+    found = [next((float(now) for now, then in pairs if curve.at(now) - curve.at(then) < gain), math.inf) for curve in curves]
     middle = median(found)
     if not math.isfinite(middle):
         return None
-    ends = [min(each, float(updates[-1])) for each in found]
+    ends = [min(each, float(pairs[-1][1])) for each in found]
     return Interval(middle=middle, low=quantile(ends, (1 - LEVEL) / 2), high=quantile(ends, (1 + LEVEL) / 2))
+
+
+def _thinned(values: Sequence[Some], most: int) -> list[Some]:
+    """Every k-th value, the last one among them, so that they are no more than `most`."""
+    step = max(1, -(-len(values) // most))
+    return list(values[::-1][::step][::-1])
 
 
 def _stops(history: EvaluationHistory, curves: Sequence[Curve]) -> tuple[float | None, float | None]:
@@ -190,14 +199,14 @@ def _stops(history: EvaluationHistory, curves: Sequence[Curve]) -> tuple[float |
     if history.rule.patience == 0:
         return None, None
     now = history.rule.after(loss for _, loss in history.points)
-    generator = random.Random(2)
-    found = [_stop_of(now, curve, history.to_come, generator) for curve in curves]
+    generator, played = random.Random(2), history.to_come[:-1][:MOST_PLAYED]
+    found = [_stop_of(now, curve, played, generator) for curve in curves]
     stops = [update for update in found if update is not None]
     return fmean(update is not None for update in found), float(median(stops)) if stops else None
 
 
 def _stop_of(rule: StopRule, curve: Curve, updates: Sequence[int], generator: random.Random) -> int | None:
-    for update in updates[:-1]:
+    for update in updates:
         rule = rule.after([curve.at(update) + generator.gauss(0, curve.noise)])
         if rule.is_over:
             return update
@@ -210,6 +219,8 @@ def _notes(history: EvaluationHistory) -> tuple[str, ...]:
         notes.append("the loss mostly falls once more where the learning rate decays at the end, which evaluations before it can't tell")
     elif not history.schedule.startswith("constant"):
         notes.append("the learning rate falls towards the end: the loss may fall further there than its past course says")
+    if history.rule.patience and len(history.to_come) > MOST_PLAYED:
+        notes.append(f"the chance of an early stop is that within the next {MOST_PLAYED} evaluations")
     if history.dropped:
         notes.append(f"{history.dropped} evaluations without a finite loss are left out")
     return tuple(notes)

@@ -199,3 +199,12 @@ def test_stops_are_counted_as_the_trainer_counts():
     rule = StopRule(patience=2, threshold=0.1).after([2.0, 1.95, 1.89])
     assert rule.without_gain == 2 and rule.lowest == 1.89 and rule.is_over
     assert not StopRule().after([1.0, 2.0, 3.0]).is_over
+
+
+def test_long_runs_are_looked_at_in_part():
+    generator = random.Random(5)
+    points = tuple((step, 1.2 + 0.5 * step**-0.3 + generator.gauss(0, 0.003)) for step in range(1, 801))
+    history = dataclasses.replace(made(power), points=points, total_updates=50_000, eval_steps=1, rule=StopRule(patience=200))
+    found = forecast_history(history)
+    assert found.fitted <= 120 and found.final.low < 1.2 + 0.5 * 50_000**-0.3 < found.final.high
+    assert "next 600 evaluations" in found.notes[-1]
