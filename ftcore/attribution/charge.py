@@ -58,9 +58,15 @@ def charge_waits(came_WS: Floats, waits_from_WS: Floats, waited_WS: Floats, offs
 
 def excess(busy_WP: Floats) -> Floats:
     """Seconds by which each rank was busier with each phase than the median of the others, [W, P]."""
-    ranks = len(busy_WP)
-    others = [np.median(np.delete(busy_WP, rank, axis=0), axis=0) for rank in range(ranks)] if ranks > 1 else [busy_WP[0]]
-    return np.asarray(busy_WP - np.stack(others))
+    others = len(busy_WP) - 1
+    if not others:
+        return np.zeros_like(busy_WP)
+    order_WP = np.argsort(busy_WP, axis=0, kind="stable")
+    sorted_WP = np.take_along_axis(busy_WP, order_WP, axis=0)
+    place_WP = np.argsort(order_WP, axis=0, kind="stable")
+    # Without its own value what follows it moves down by one.
+    low, high = ((np.where(place_WP > middle, sorted_WP[middle], sorted_WP[middle + 1])) for middle in ((others - 1) // 2, others // 2))
+    return np.asarray(busy_WP - (low + high) / 2)
 
 
 def shares_of_phases(more_P: Floats) -> Floats:

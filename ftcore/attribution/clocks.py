@@ -49,6 +49,10 @@ class HostClock:
         self._read = read
         self._statistics = _open_statistics()
 
+    def __del__(self) -> None:
+        if self._statistics >= 0:
+            os.close(self._statistics)
+
     def mark(self) -> tuple[float, bytes]:
         return self._read(), os.pread(self._statistics, 64, 0) if self._statistics >= 0 else b""
 
@@ -108,7 +112,7 @@ class DeviceClock:
 
 
 def _open_statistics() -> int:
-    """Of this thread; -1 where the kernel keeps none. Stays open as long as the process: a rank has one clock."""
+    """Of this thread; -1 where the kernel keeps none."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -98,7 +98,7 @@ def _used_slots(facts: Floats, capacities: Sequence[int]) -> list[npt.NDArray[np
 
 def _rank(rank: int, host: str, facts: Floats, idle: float, caused_R: Floats, more_P: Floats) -> RankPhases:
     blocked = float(facts[ELSEWHERE] + facts[SPILLED].sum() + facts[KEPT].sum())
-    seconds = {name: float(done) for name, done in zip(BUSY, facts[DONE], strict=True)} | {"communication": blocked - idle, "idle": idle}
+    seconds = {name: float(done) for name, done in zip(BUSY, facts[DONE], strict=True)} | {"communication": max(0.0, blocked - idle), "idle": idle}
     caused = {"checkpoint": float(caused_R[SAVING]), "evaluation": float(caused_R[EVALUATING])}
     in_training = shares_of_phases(more_P[list(IN_TRAINING)])
     caused |= {BUSY[phase]: float(share * caused_R[TRAINING]) for phase, share in zip(IN_TRAINING, in_training, strict=True)}

@@ -22,6 +22,8 @@ WINDOW = 20
 """Stretches a judgement looks at."""
 CLEARLY = 2.0
 """Times what the told phase costs, for another phase to be news."""
+STILL = 0.75
+"""Share of the sights in which a named rank must be slower still, for the finding to last."""
 EXPLAINED = 0.5
 """Share of what a rank computes longer that its cost must explain for the data to be the cause."""
 COMPUTING = ("forward", "backward")
@@ -69,6 +71,8 @@ class SlowRankWatch:
     def __init__(self) -> None:
         self._seen = 0
         self._sights = [deque[ToldPhases](maxlen=WINDOW) for _ in PARTS]
+        self._ahead = [deque[list[float]](maxlen=WINDOW) for _ in PARTS]
+        """By part and sight, by how much each rank's own work took longer than that of the others."""
         self._named: list[Named | None] = [None for _ in PARTS]
 
     def feed(self, update: int, told: ToldPhases) -> list[Finding]:
@@ -78,6 +82,7 @@ class SlowRankWatch:
         for place, part in enumerate(PARTS):
             if len(told.ranks) > 1 and self._is_sight(part, told):
                 self._sights[place].append(told)
+                self._ahead[place].append(ahead_of_others([_own(rank, part.phases) for rank in told.ranks]))
                 found.append(self._judge(place, update))
         return [finding for finding in found if finding is not None]
 
@@ -88,18 +93,19 @@ class SlowRankWatch:
 
     def _judge(self, place: int, update: int) -> Finding | None:
         part, sights, before = PARTS[place], list(self._sights[place]), self._named[place]
-        own = [[_own(rank, part.phases) for rank in told.ranks] for told in sights]
-        usual = median([median(each) for each in own])
-        slow = standing_out(own, least=max(part.least_s, part.least_share * usual), fewest=part.fewest)
+        ahead = list(self._ahead[place])
+        usual = median([_own(told.ranks[0], part.phases) - each[0] for told, each in zip(sights, ahead, strict=True)])
+        slow = standing_out(ahead, least=max(part.least_s, part.least_share * usual), fewest=part.fewest)
         if not slow:
             # Not at the first doubt: a rank at the limit would be told again and again.
-            still = before is not None and sum(ahead_of_others(each, before.rank) > 0 for each in own) > 0.75 * len(own)
+            still = before is not None and sum(each[before.rank] > 0 for each in ahead) > STILL * len(ahead)
             self._named[place] = before if still else None
             return None
         rank = before.rank if before is not None and before.rank in slow else slow[0]
         named, cause = _name(part, sights, rank, before)
         self._named[place] = named
-        return None if named == before else _finding(part, update, sights, named, cause)
+        later = median([each[rank] for each in ahead])
+        return None if named == before else _finding(part, update, sights, later, (named, cause))
 
 
 def _own(rank: RankPhases, phases: Sequence[str]) -> float:
@@ -108,7 +114,7 @@ def _own(rank: RankPhases, phases: Sequence[str]) -> float:
 
 
 def _name(part: Part, sights: Sequence[ToldPhases], rank: int, before: Named | None) -> tuple[Named, Cause]:
-    more = {phase: median([ahead_of_others([_own(each, (phase,)) for each in told.ranks], rank) for told in sights]) for phase in part.phases}
+    more = {phase: median([ahead_of_others([_own(each, (phase,)) for each in told.ranks])[rank] for told in sights]) for phase in part.phases}
     phase = max(more, key=more.__getitem__)
     if before is not None and before.rank == rank and more[phase] < CLEARLY * more[before.phase]:
         phase = before.phase
@@ -134,12 +140,13 @@ def _ratio(values: Sequence[Sequence[float]], rank: int) -> float:
     return totals[rank] / others if others > 0 else 1.0
 
 
-def _finding(part: Part, update: int, sights: Sequence[ToldPhases], named: Named, cause: Cause) -> Finding:
+def _finding(part: Part, update: int, sights: Sequence[ToldPhases], later: float, found: tuple[Named, Cause]) -> Finding:
+    """`later`: seconds that the rank takes longer each time."""
+    named, cause = found
     ranks = [told.ranks[named.rank] for told in sights]
     others = len(sights[0].ranks) - 1
     waited = sum(lost for rank in ranks for phase, lost in rank.caused_by_phase.items() if phase in part.phases) / others
     seconds = sum(rank.phase_seconds for rank in ranks)
-    later = median([ahead_of_others([_own(each, part.phases) for each in told.ranks], named.rank) for told in sights])
     host, share = ranks[-1].host, waited / seconds
     what = f"rank {named.rank} on {host} is slow in {named.phase}: {1e3 * later:.3g} ms longer than the others each time (of {len(sights)})"
     facts = {"rank": named.rank, "host": host, "phase": named.phase, "share": share, "cause": named.cause}

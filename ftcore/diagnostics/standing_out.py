@@ -1,6 +1,6 @@
 """Whether one rank takes longer than the others again and again, or the ranks take turns: a test that noise of any size passes seldom. Plain floats.
 
-Axes: n observations, each with W values, the seconds that each rank took for its own work.
+Axes: n observations, each with W values, one a rank.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ CLEAR = 6.0
 """Standard deviations by which few observations that agree must lie above zero."""
 
 
-def ahead_of_others(values: Sequence[float], rank: int) -> float:
-    """By how much a rank's value is above the median of the others'; below zero where it is the faster one."""
-    return values[rank] - median([value for other, value in enumerate(values) if other != rank])
+def ahead_of_others(values: Sequence[float]) -> list[float]:
+    """By how much each of at least two values is above the median of the others; below zero where it is below."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    others = len(values) - 1
+    ahead = [0.0] * len(values)
+    for place, rank in enumerate(order):
+        # Without its own value what follows it moves down by one.
+        low, high = (values[order[middle + (place <= middle)]] for middle in ((others - 1) // 2, others // 2))
+        ahead[rank] = values[rank] - (low + high) / 2
+    return ahead
 
 
-def standing_out(values: Sequence[Sequence[float]], *, least: float, fewest: int) -> list[int]:
+def standing_out(observed: Sequence[Sequence[float]], *, least: float, fewest: int) -> list[int]:
     """The ranks that take longer than the others in nearly each observation, by at least `least` seconds in half of them; the slowest first.
 
-    None with less than `fewest` observations: that many that agree are enough where they lie close together, and more where they scatter.
+    `observed` are values of `ahead_of_others`. With less than `fewest` there is none: that many that agree are enough where they lie close together, and more
+    where they scatter.
     """
-    if len(values) < fewest or len(values[0]) < 2:
+    if len(observed) < fewest:
         return []
-    world_size = len(values[0])
-    ahead = [[ahead_of_others(each, rank) for each in values] for rank in range(world_size)]
+    world_size = len(observed[0])
+    ahead = list(zip(*observed, strict=True))
     slow = [rank for rank in range(world_size) if _stands_out(ahead[rank], least, CERTAIN / world_size)]
     return sorted(slow, key=lambda rank: -median(ahead[rank]))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import statistics
 
+import numpy as np
 import pytest
 
+from ftcore.attribution.charge import excess
 from ftcore.attribution.phases import BUSY
 from ftcore.attribution.told import RankPhases, ToldPhases
 from ftcore.diagnostics.findings import Finding
 from ftcore.diagnostics.slow_rank import SlowRankWatch
-from ftcore.diagnostics.standing_out import chance, standing_out
+from ftcore.diagnostics.standing_out import ahead_of_others, chance, standing_out
 from ftcore.spec.run_lines import PHASES
 
 USUAL = {"data_wait": 0.001, "forward": 0.05, "backward": 0.1, "optimizer": 0.02, "other": 0.003}
@@ -131,4 +134,14 @@ def test_little_is_not_worth_telling() -> None:
 def test_chance() -> None:
     assert chance(0, 5) == 1.0
     assert chance(5, 5) == 1 / 32
-    assert standing_out([[1.0, 2.0]] * 3, least=0.1, fewest=4) == []
+    assert standing_out([[-1.0, 1.0]] * 3, least=0.1, fewest=4) == []
+    assert standing_out([[-1.0, 1.0]] * 4, least=0.1, fewest=4) == [1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 8])
+def test_ahead_of_the_median_of_the_others(count: int) -> None:
+    draws = random.Random(count)
+    values = [draws.choice([1.0, 2.0, draws.random()]) for _ in range(count)]
+    expected = [value - statistics.median(values[:rank] + values[rank + 1 :]) for rank, value in enumerate(values)]
+    assert ahead_of_others(values) == pytest.approx(expected)
+    assert excess(np.array([values]).T)[:, 0] == pytest.approx(expected)
