@@ -40,6 +40,8 @@ def head(view: View, width: int) -> list[Text]:
         lines.append(Text(why, style=TONES["wrong"] if failed else "cyan"))
     if view.last_error and view.last_error not in why:
         lines.append(Text(f"last error: {view.last_error}", style="red"))
+    if failed:
+        lines.append(Text(f"what to do: ftlaunch doctor {view.name}", style="cyan"))
     return lines
 
 
