@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from ftcore.metrics import writer as writer_module
+from ftcore.metrics.done_again import tell_done_again
 from ftcore.metrics.memory import peak_memory_bytes
-from ftcore.metrics.writer import MetricsWriter, cut_after, kept_lines, record_event
+from ftcore.metrics.writer import MetricsWriter, cut_after, kept_lines, lines_to_cut, record_event
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import EVENTS_FD
 from ftcore.spec.run_dir import RunDir
+from tests.unit.made_runs import add_lines, line
 
 
 def test_resume_rewrites_what_will_be_done_again(tmp_path: Path) -> None:
@@ -83,3 +85,20 @@ def test_a_file_that_was_deleted_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"metrics.jsonl was deleted while the run was training"):
         writer.write({"update": 2})
     writer.close()
+
+
+def test_updates_that_are_trained_again_are_told_by_who_trained_them(tmp_path: Path) -> None:
+    """Two attempts died after the checkpoint that a third one goes on from; one line is half written."""
+    run_dir = RunDir(tmp_path)
+    tell_done_again(run_dir, 0)
+    assert not run_dir.events.exists(), "a run that begins has lost nothing"
+    add_lines(run_dir.metrics, line(4, attempt=1, time=1.0), line(6, attempt=1, time=3.0), line(8, attempt=2, time=5.0, world_size=1))
+    run_dir.metrics.write_bytes(run_dir.metrics.read_bytes() + b'{"update": 9, "lo')
+    assert [each["update"] for each in lines_to_cut(run_dir.metrics, 5)] == [6, 8]
+    tell_done_again(run_dir, 5)
+    told = [json.loads(each) for each in run_dir.events.read_text().splitlines()]
+    names = ("event", "update", "trained_by", "updates", "seconds", "world_size")
+    assert [tuple(each[name] for name in names) for each in told] == [("done_again", 5, 1, 1, 2.5, 2), ("done_again", 5, 2, 2, 2.5, 1)]
+    run_dir.events.unlink()
+    tell_done_again(run_dir, 8)
+    assert not run_dir.events.exists()
