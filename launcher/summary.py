@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ftcore.spec.run_record import Totals
 from launcher.children import Event
 from launcher.progress import number
 from launcher.record import Record
 
 
-def render_summary(record: Record, *, run_folder: str, model_folder: str | None, checkpoint: str | None) -> str:
-    """Losses from first to last, and where things lie; folders that are None were not made."""
+def render_summary(record: Record, *, run_folder: str, model_folder: str | None, checkpoint: str | None, sums: Totals | None = None) -> str:
+    """Losses from first to last, what it took, and where things lie; folders that are None were not made."""
     lines = ["done"]
     if record.first_update is not None and record.last_update is not None:
         lines.append(f"  loss              {_change(record.first_update, record.last_update)}")
@@ -24,12 +27,22 @@ def render_summary(record: Record, *, run_folder: str, model_folder: str | None,
         lines.append(f"  rows dropped      {told}; of each update in metrics.jsonl")
     if record.skipped:
         lines.append(f"  updates skipped   {record.skipped}, not finite: see events.jsonl in the run folder")
+    lines += [] if sums is None else _spent(sums)
     lines.append(f"  run folder        {run_folder}")
     if checkpoint is not None:
         lines.append(f"  checkpoint        {checkpoint}")
     if model_folder is not None:
         lines.append(f"  model             {model_folder}")
     return "\n".join(lines)
+
+
+def _spent(sums: Totals) -> Iterator[str]:
+    """Speed and device time over all attempts."""
+    if sums.tokens_per_s and sums.supervised_tokens_per_s is not None:
+        yield f"  speed             {sums.supervised_tokens_per_s:,.0f} supervised tokens/s, {sums.tokens_per_s:,.0f} tokens/s, while it trained"
+    if sums.tokens_per_s:
+        cost = "" if sums.cost is None else f", {sums.cost:,.2f} {sums.currency}"
+        yield f"  device time       {sums.device_hours:,.2f} h{cost}"
 
 
 def _change(first: Event, last: Event) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.events import ATTEMPT
+from ftcore.spec.run_record import read_run, totals
 from launcher.backends.base import Launch
 from launcher.backends.lines import environment_notes
 from launcher.backends.steps import Steps
@@ -48,11 +52,15 @@ def run_launch(launch: Launch, progress: Progress) -> str:
 def summary(launch: Launch, record: Record) -> str:
     """The text that a finished launch ends with."""
     run_dir, saved = launch.run_dir, newest_checkpoint(launch.run_dir)
+    sums = None
+    with contextlib.suppress(CheckpointError):
+        sums = totals(read_run(run_dir.path, with_ranks=False))
     return render_summary(
         record,
         run_folder=shown(run_dir.path),
         model_folder=shown(run_dir.model) if launch.export is not None else None,
         checkpoint=shown(saved) if saved is not None else None,
+        sums=sums,
     )
 
 

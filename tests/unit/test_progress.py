@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from pathlib import Path
 
 import pytest
 
+from ftcore.spec.run_record import read_run, totals
 from launcher.progress import Progress, duration, number, stage_line, update_line
 from launcher.record import Record
 from launcher.summary import render_summary
+from tests.unit.made_runs import add_lines, line, made_run
 
 
 class Terminal(io.StringIO):
@@ -90,6 +93,17 @@ def test_the_summary_of_one_update() -> None:
     record = Record()
     record.add({"event": "update", "update": 1, "loss": 2.0})
     assert "  loss              2.0000 (update 1)" in render_summary(record, run_folder="r", model_folder=None, checkpoint=None).splitlines()
+
+
+def test_the_summary_says_what_the_run_took(tmp_path: Path) -> None:
+    run_dir = made_run(tmp_path / "run", price=9.0)
+    add_lines(run_dir.events, {"event": "launch_started", "attempt": 1, "time": 1000.0, "world_size": 2})
+    rendered = [render_summary(Record(), run_folder="r", model_folder=None, checkpoint=None, sums=totals(read_run(run_dir.path)))]
+    add_lines(run_dir.metrics, line(1, attempt=1, time=1200.0), line(2, attempt=1, time=1202.5))
+    rendered += [render_summary(Record(), run_folder="r", model_folder=None, checkpoint=None, sums=totals(read_run(run_dir.path)))]
+    assert rendered[0].splitlines()[1:] == ["  run folder        r"], "nothing was trained"
+    spent = ["  speed             20 supervised tokens/s, 50 tokens/s, while it trained", "  device time       0.11 h, 1.01 EUR"]
+    assert rendered[1].splitlines()[1:3] == spent
 
 
 def test_the_summary_of_a_stream_counts_the_rows_that_were_dropped() -> None:
