@@ -59,7 +59,12 @@ def _section(finding: dict[str, Any]) -> Section:
     if finding["items"]:
         blocks.append(_items(finding["items"]))
     if finding["knobs"]:
-        columns = (Column(name="What helps, cheapest first", is_long=True), Column(name="It gives"), Column(name="It costs"), Column(name="Where"))
+        columns = (
+            Column(name="What helps, cheapest first"),
+            Column(name="It gives", is_long=True),
+            Column(name="It costs", is_long=True),
+            Column(name="Taken by"),
+        )
         blocks.append(Table(columns=columns, rows=tuple(_knob(each) for each in finding["knobs"]), name="what helps"))
     if finding["go_on"]:
         blocks.append(_list("Go on", "command lines", finding["go_on"]))

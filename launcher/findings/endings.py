@@ -44,7 +44,9 @@ def ending(seen: Seen, launch: Attempt) -> Finding | None:
     found = _ending(seen, launch)
     if found is None or is_last:
         return found
-    return dataclasses.replace(found, severity=NOTE, what=f"attempt {launch.number}: {found.what}", knobs=(), go_on=(), items=())
+    # How far the run has come since says nothing of where that launch was.
+    update = None if found.update == seen.done + 1 else found.update
+    return dataclasses.replace(found, severity=NOTE, what=f"attempt {launch.number}: {found.what}", update=update, knobs=(), go_on=(), items=())
 
 
 def _ending(seen: Seen, launch: Attempt) -> Finding | None:

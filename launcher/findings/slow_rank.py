@@ -9,6 +9,9 @@ from launcher.findings.shares import Lateness, Shares, evidence, lateness
 
 IDLE = 0.08
 """Share of the time that ranks wait for others from which on it is told of."""
+SURE, OFTEN, LEAST_LINES = 0.15, 0.8, 10
+"""Wait for one rank, share of the updates in which it is the one that is waited for most, and updates, from which on it is named though the run's own watch,
+which weighs more, told of nobody."""
 UNEVEN = 1.10
 """Times the ranks' mean cost from which on a rank was dealt more than the others."""
 
@@ -17,8 +20,7 @@ def waiting(seen: Seen, found: Shares) -> Finding | None:
     """A rank that the others wait for: as the run's own watch told, or as the ranks' lines say."""
     told = [event for event in seen.events("finding") if event.get("kind") == "slow_rank"]
     late = lateness(seen)
-    share = late[0].idle_share if late else 0.0
-    if not told and (share < IDLE or (len(late) > 1 and late[0].idle_share < 2 * late[1].idle_share)):
+    if not told and not (late and stands_out(seen, late[0])):
         return _idle(seen, found)
     event = told[-1] if told else {}
     worst = next((each for each in late if each.rank == event.get("rank")), late[0] if late and not told else None)
@@ -43,6 +45,18 @@ def waiting(seen: Seen, found: Shares) -> Finding | None:
         evidence=(*said, *measured),
         knobs=_rank_knobs(seen, cause, host),
     )
+
+
+def stands_out(seen: Seen, worst: Lateness) -> bool:
+    """Whether a rank is the late one nearly always, by much, and not where the first rank has more to do than others: at checkpoints and evaluations."""
+    if worst.idle_share < SURE or worst.late_phase in ("", "checkpoint", "evaluation"):
+        return False
+    caused: dict[int, dict[int, float]] = {}
+    for rank in seen.record.ranks:
+        for line in seen.steady_of(rank):
+            caused.setdefault(line["update"], {})[rank] = number(line, "caused_idle_seconds")
+    first = sum(max(each, key=lambda rank: each[rank]) == worst.rank for each in caused.values())
+    return len(caused) >= LEAST_LINES and first >= OFTEN * len(caused)
 
 
 _CAUSES = {

@@ -303,7 +303,11 @@ def test_earlier_attempts_are_notes(run: RecordedRun) -> None:
     run.ended(0, "done", 2)
     found = examine(run.write())
     assert (found.state, found.attempt) == ("finished", 2)
-    assert [(each.kind, each.severity) for each in found.findings] == [("crash", NOTE)] and found.findings[0].what.startswith("attempt 1: ")
+    assert (
+        [(each.kind, each.severity) for each in found.findings] == [("crash", NOTE)]
+        and found.findings[0].what.startswith("attempt 1: ")
+        and found.findings[0].update is None
+    )
 
 
 def test_a_rank_writes_its_memory_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,3 +213,17 @@ def test_communication_beyond_the_plan_is_told_earlier(run: RecordedRun) -> None
     assert "0.15 s an update; the plan expected 0.05 s" in finding.what and "slower than the plan thinks" in finding.causes[0]
     run.memory["forecast"]["communication_s"] = 0.14
     assert "slow_communication" not in found(run)
+
+
+def test_ranks_that_take_turns_or_save_are_not_named(tmp_path: Path) -> None:
+    """A balanced run names nobody, and rank 0 has more to do at a checkpoint in any run."""
+    late = {"caused_idle_seconds": 0.3, "late_phase": "checkpoint", "cost": 1.0}
+    early = {"caused_idle_seconds": 0.0, "late_phase": "", "cost": 1.0}
+    run = RecordedRun(tmp_path / "saving", ranks=2)
+    run.trained(20, shares=waiting("idle", 0.15), of_rank=[late, early])
+    assert "slow_rank" not in found(run) and "imbalance" in found(run)
+    run = RecordedRun(tmp_path / "turns", ranks=2)
+    late["late_phase"] = "backward"
+    for update in range(20):
+        run.trained(1, shares=waiting("idle", 0.15), of_rank=[late, early] if update % 2 else [early, late])
+    assert "slow_rank" not in found(run) and "imbalance" in found(run)

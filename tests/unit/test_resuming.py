@@ -63,6 +63,15 @@ def test_values_that_do_not_change_what_is_trained(tmp_path: Path) -> None:
     assert resolve_again(before, Options(zero_stage=3), 2).spec.zero.coalesce_grad_reduction is False
 
 
+def test_what_is_recomputed_may_change_and_nothing_else_of_training(tmp_path: Path) -> None:
+    """A run that ran out of memory goes on with its layers recomputed: gradients are the same."""
+    before = started(tmp_path)
+    after = resolve_again(before, Options(sets=("train.gradient_checkpointing=full",)), 2)
+    assert after.spec.train == replace(before.spec.train, gradient_checkpointing="full")
+    assert after.sources["train.gradient_checkpointing"] == "--set (resume, attempt 2)"
+    assert set(changes(before, after)) == {"train.gradient_checkpointing"}
+
+
 def test_what_a_run_was_started_with_can_be_turned_off(tmp_path: Path) -> None:
     """The keys that go with a patience or with profiling stay as they are."""
     held_out = SPEC.replace("train'}}", "train'}, eval: {path: 'builtin:extraction/eval'}}") % ("fp32", 2, "")
