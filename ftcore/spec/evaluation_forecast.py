@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, TypeVar
 
 from ftcore.spec.evaluation_history import EvaluationHistory, StopRule, evaluation_history, rising_since
+from ftcore.spec.learning_rate import LearningClock
 from ftcore.spec.run_record import RunRecord
 from ftcore.spec.saturating_curve import LEAST_POINTS, Curve, draw_curves, quantile
+from ftcore.spec.schedule_lengths import STABLE
 
 LEVEL = 0.9
 """Share of such intervals that hold what they are of."""
@@ -152,7 +154,7 @@ def _gain(history: EvaluationHistory, gain: float | None) -> tuple[float, str]:
 def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], gain: float) -> dict[str, Any]:
     """The fields that the curves decide."""
     to_come, last = history.to_come, fitted[-1][0]
-    curves = draw_curves(fitted, history.total_updates, count=DRAWS)
+    curves = _curves(history, fitted)
     generator = random.Random(1)
     falls = [curve.at(last) - curve.end for curve in curves]
     chance, when = _stops(history, curves)
@@ -168,17 +170,49 @@ def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], g
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """A curve by the updates, whatever clock it goes by."""
+
+    curve: Curve
+    clock: Callable[[float], float]
+
+    @property
+    def end(self) -> float:
+        return self.curve.end
+
+    @property
+    def noise(self) -> float:
+        return self.curve.noise
+
+    def at(self, update: float) -> float:
+        return self.curve.at(self.clock(update))
+
+
+def _curves(history: EvaluationHistory, fitted: Sequence[tuple[int, float]]) -> list[_Course]:
+    """What the evaluations leave possible, by each clock alike: nobody knows beforehand whether a loss falls with the updates or with the learning rate."""
+    total = history.total_updates
+    clocks: list[Callable[[float], float]] = [float]
+    if not history.schedule.lr_scheduler_type.startswith("constant"):
+        clocks.append(LearningClock(history.schedule, total).at)
+    found: list[_Course] = []
+    for number, clock in enumerate(clocks):
+        drawn = draw_curves([(clock(update), loss) for update, loss in fitted], clock(total), count=DRAWS // len(clocks), seed=number)
+        found += [_Course(curve, clock) for curve in drawn]
+    return found
+
+
 def _interval(values: Sequence[float]) -> Interval:
     return Interval(middle=median(values), low=quantile(values, (1 - LEVEL) / 2), high=quantile(values, (1 + LEVEL) / 2))
 
 
-def _band(curves: Sequence[Curve], first: int, last: int) -> tuple[tuple[int, float, float, float], ...]:
+def _band(curves: Sequence[_Course], first: int, last: int) -> tuple[tuple[int, float, float, float], ...]:
     updates = sorted({round(first + (last - first) * step / (BAND_POINTS - 1)) for step in range(BAND_POINTS)})
     spans = [(update, _interval([curve.at(update) for curve in curves])) for update in updates]
     return tuple((update, span.middle, span.low, span.high) for update, span in spans)
 
 
-def _falls_under(curves: Sequence[Curve], pairs: Sequence[tuple[int, int]], gain: float) -> Interval | None:
+def _falls_under(curves: Sequence[_Course], pairs: Sequence[tuple[int, int]], gain: float) -> Interval | None:
     """The first evaluation after which the next one gains less, over the curves; None where half of them never do. `pairs`: an evaluation and the next."""
     found = [next((float(now) for now, then in pairs if curve.at(now) - curve.at(then) < gain), math.inf) for curve in curves]
     middle = median(found)
@@ -194,7 +228,7 @@ def _thinned(values: Sequence[Some], most: int) -> list[Some]:
     return list(values[::-1][::step][::-1])
 
 
-def _stops(history: EvaluationHistory, curves: Sequence[Curve]) -> tuple[float | None, float | None]:
+def _stops(history: EvaluationHistory, curves: Sequence[_Course]) -> tuple[float | None, float | None]:
     """The chance that early stopping ends the run before its last update, and where; by playing each curve to its end, with its noise."""
     if history.rule.patience == 0:
         return None, None
@@ -205,7 +239,7 @@ def _stops(history: EvaluationHistory, curves: Sequence[Curve]) -> tuple[float |
     return fmean(update is not None for update in found), float(median(stops)) if stops else None
 
 
-def _stop_of(rule: StopRule, curve: Curve, updates: Sequence[int], generator: random.Random) -> int | None:
+def _stop_of(rule: StopRule, curve: _Course, updates: Sequence[int], generator: random.Random) -> int | None:
     for update in updates:
         rule = rule.after([curve.at(update) + generator.gauss(0, curve.noise)])
         if rule.is_over:
@@ -215,10 +249,11 @@ def _stop_of(rule: StopRule, curve: Curve, updates: Sequence[int], generator: ra
 
 def _notes(history: EvaluationHistory) -> tuple[str, ...]:
     notes = []
-    if history.schedule == "warmup_stable_decay":
+    kind = history.schedule.lr_scheduler_type
+    if kind == STABLE:
         notes.append("the loss mostly falls once more where the learning rate decays at the end, which evaluations before it can't tell")
-    elif not history.schedule.startswith("constant"):
-        notes.append("the learning rate falls towards the end: the loss may fall further there than its past course says")
+    if not kind.startswith("constant"):
+        notes.append("half of the curves go by updates, half by the sum of the learning rate, which falls towards the end")
     if history.rule.patience and len(history.to_come) > MOST_PLAYED:
         notes.append(f"the chance of an early stop is that within the next {MOST_PLAYED} evaluations")
     if history.dropped:

@@ -53,8 +53,8 @@ class EvaluationHistory:
     """0: at the end only."""
     warmup: int
     """Updates of the learning rate's warm-up."""
-    schedule: str
-    """schedule.lr_scheduler_type."""
+    schedule: ScheduleSection
+    """The learning rate's course."""
     rule: StopRule
     """Before the first evaluation."""
     ended: str = ""
@@ -87,15 +87,14 @@ def evaluation_history(record: RunRecord) -> EvaluationHistory | None:
     total = int(number(last, "total_updates", number(_section(spec, "train"), "max_steps")))
     if not points or total <= 0:
         return None
-    steps = schedule.get("warmup_steps")
-    lengths = ScheduleSection(warmup_steps=int(steps) if isinstance(steps, int) else None, warmup_ratio=number(schedule, "warmup_ratio"))
+    course = ScheduleSection(**{each.name: schedule[each.name] for each in dataclasses.fields(ScheduleSection) if schedule.get(each.name) is not None})
     return EvaluationHistory(
         metric=metric,
         points=points,
         total_updates=max(total, points[-1][0]),
         eval_steps=int(number(evaluation, "eval_steps")),
-        warmup=max(0, warmup_updates(lengths, total)),
-        schedule=str(schedule.get("lr_scheduler_type") or ""),
+        warmup=max(0, warmup_updates(course, total)),
+        schedule=course,
         rule=StopRule(patience=int(number(evaluation, "early_stopping_patience")), threshold=number(evaluation, "early_stopping_threshold")),
         ended=_ended(record.events, int(number(last, "update")), total),
         dropped=dropped,

@@ -54,7 +54,7 @@ class Rest:
     low_cost: float | None
     high_cost: float | None
     ends_at: float
-    """Seconds since the epoch, if it goes on from its last update at once."""
+    """Seconds since the epoch, if it goes on at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def _rest(record: RunRecord, launches: Sequence[Attempt], left: int, price: floa
         cost=costs[0],
         low_cost=costs[1],
         high_cost=costs[2],
-        ends_at=(number(lines[-1], "time") or now) + left * middle if newest.ended is None else now + left * middle,
+        ends_at=now + left * middle,
     )
 
 

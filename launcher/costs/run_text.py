@@ -8,6 +8,7 @@ from ftcore.spec.evaluation_forecast import FORECAST, LEVEL, RISING, EvaluationF
 from ftcore.spec.run_cost import AttemptCost, RunCost
 from launcher.costs.plan_text import money, table
 from launcher.costs.run_report import RunReport
+from launcher.inspect.state import State
 from launcher.memory.cost_text import device_hours, duration
 
 ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-hours", "cost", "updates", "trained twice", "ended")
@@ -19,7 +20,11 @@ def render_report(report: RunReport) -> str:
     """The cost so far, by attempt where there are several, the rest, and what the evaluations say."""
     cost = report.cost
     summed = cost.totals
-    attempts = table([ATTEMPT_HEAD, *(_attempt(each, cost.currency) for each in cost.attempts)], RIGHT) if len(cost.attempts) > 1 else ""
+    attempts = (
+        table([ATTEMPT_HEAD, *(_attempt(each, cost.currency, is_running=report.state == State.RUNNING) for each in cost.attempts)], RIGHT)
+        if len(cost.attempts) > 1
+        else ""
+    )
     rows = [
         ("done", f"update {cost.done:,}/{cost.total_updates:,}" if cost.total_updates else "no update is logged yet"),
         ("so far", f"{duration(summed.wall_s)}, {device_hours(summed.device_hours)} device-hours" + _cost(summed.cost, cost.currency)),
@@ -125,7 +130,7 @@ def _rest(cost: RunCost) -> str:
     return f"{rest.updates:,} updates on {rest.ranks} rank{'s' if rest.ranks > 1 else ''}: {span}{price}; ends {ends} if it goes on now"
 
 
-def _attempt(each: AttemptCost, currency: str) -> tuple[str, ...]:
+def _attempt(each: AttemptCost, currency: str, *, is_running: bool) -> tuple[str, ...]:
     return (
         str(each.number),
         str(each.ranks),
@@ -135,5 +140,5 @@ def _attempt(each: AttemptCost, currency: str) -> tuple[str, ...]:
         money(each.cost, currency) if each.cost is not None else "",
         f"{each.updates:,}",
         f"{each.redone_updates:,}" if each.redone_updates else "",
-        each.how_ended or "runs",
+        each.how_ended or ("runs" if is_running else "not told"),
     )

@@ -9,8 +9,10 @@ import pytest
 
 from ftcore.spec.evaluation_forecast import ENDED, FORECAST, RISING, TOO_FEW, forecast, forecast_history
 from ftcore.spec.evaluation_history import EvaluationHistory, StopRule, evaluation_history, rising_since
+from ftcore.spec.learning_rate import LearningClock, learning_rate_factor
 from ftcore.spec.run_record import read_run
 from ftcore.spec.saturating_curve import LEAST_POINTS, draw_curves, quantile
+from ftcore.spec.sections import ScheduleSection
 
 TOTAL = 1000
 
@@ -24,7 +26,7 @@ def made(loss_at, *, count=10, noise=0.0, seed=0, eval_steps=50, **rule):
         total_updates=TOTAL,
         eval_steps=eval_steps,
         warmup=30,
-        schedule="constant_with_warmup",
+        schedule=ScheduleSection(lr_scheduler_type="constant_with_warmup"),
         rule=StopRule(**rule),
     )
 
@@ -208,3 +210,26 @@ def test_long_runs_are_looked_at_in_part():
     found = forecast_history(history)
     assert found.fitted <= 120 and found.final.low < 1.2 + 0.5 * 50_000**-0.3 < found.final.high
     assert "next 600 evaluations" in found.notes[-1]
+
+
+def test_a_clock_goes_with_the_learning_rate():
+    for kind, total in (("cosine", 100), ("linear", 9000), ("warmup_stable_decay", 7), ("constant", 1)):
+        schedule = ScheduleSection(lr_scheduler_type=kind, warmup_ratio=0.1)
+        clock = LearningClock(schedule, total)
+        sums = [sum(learning_rate_factor(schedule, update, total) for update in range(upto)) for upto in (0, total // 3, total)]
+        assert [clock.at(upto) for upto in (0, total // 3, total)] == pytest.approx(sums, rel=2e-3, abs=1e-9)
+
+
+def test_a_loss_that_falls_with_the_learning_rate_is_forecast():
+    schedule = ScheduleSection(lr_scheduler_type="cosine", warmup_ratio=0.05)
+    clock = LearningClock(schedule, TOTAL)
+
+    def loss_at(update):
+        return 1.2 + 0.8 * (1 + clock.at(update) / 60) ** -0.6
+
+    held = 0
+    for seed in range(8):
+        history = dataclasses.replace(made(loss_at, count=12, noise=0.003, seed=seed), schedule=schedule)
+        found = forecast_history(history)
+        held += found.final.low <= loss_at(TOTAL) <= found.final.high
+    assert held >= 7 and "sum of the learning rate" in found.notes[0]
