@@ -13,18 +13,16 @@ from launcher.memory.cost_text import device_hours, duration
 
 ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-hours", "cost", "updates", "trained twice", "ended")
 RIGHT = {0, 1, 2, 3, 4, 5, 6, 7}
-MODEL = "a constant plus a power or an exponential of the update, averaged over all such curves that the evaluations leave possible"
+MODEL = "a constant plus a power or an exponential, averaged over all such curves that the evaluations leave possible"
 
 
 def render_report(report: RunReport) -> str:
     """The cost so far, by attempt where there are several, the rest, and what the evaluations say."""
     cost = report.cost
     summed = cost.totals
-    attempts = (
-        table([ATTEMPT_HEAD, *(_attempt(each, cost.currency, is_running=report.state == State.RUNNING) for each in cost.attempts)], RIGHT)
-        if len(cost.attempts) > 1
-        else ""
-    )
+    is_running = report.state == State.RUNNING
+    launches = [_attempt(each, cost.currency, is_running=is_running) for each in cost.attempts]
+    attempts = table([ATTEMPT_HEAD, *launches], RIGHT) if len(launches) > 1 else ""
     rows = [
         ("done", f"update {cost.done:,}/{cost.total_updates:,}" if cost.total_updates else "no update is logged yet"),
         ("so far", f"{duration(summed.wall_s)}, {device_hours(summed.device_hours)} device-hours" + _cost(summed.cost, cost.currency)),
