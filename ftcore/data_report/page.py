@@ -8,6 +8,7 @@ from typing import Any
 
 from ftcore.data_report.facts import Report, SetReport
 from ftcore.data_report.spread import Bin
+from ftcore.report.palette import css_variables
 from ftcore.spec.errors import visible
 
 TEMPLATE = "data_report.html.jinja"
@@ -49,8 +50,18 @@ def render_page(report: Report) -> str:
     environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
     plots = {name: plot_of(each.histogram, report.max_length) for name, each in report.sets.items()}
     refusals = len(report.refusals) + sum(len(each.refusals) for each in report.sets.values())
+    light, dark = css_variables()
     page: str = environment.get_template(TEMPLATE).render(
-        report=report, plots=plots, refusals=refusals, left=LEFT, width=WIDTH, bar=BAR, read_equation=read_equation, shown_fate=shown_fate
+        light=light,
+        dark=dark,
+        report=report,
+        plots=plots,
+        refusals=refusals,
+        left=LEFT,
+        width=WIDTH,
+        bar=BAR,
+        read_equation=read_equation,
+        shown_fate=shown_fate,
     )
     return page
 
