@@ -92,7 +92,7 @@ def told(seen: Seen, launch: Attempt, error: Line) -> Finding:
     return Finding(
         kind=kind,
         severity=ENDED,
-        what=f"{who}: {problem['where'] + ': ' if problem['where'] else ''}{lines[0]}",
+        what=": ".join(part for part in (who, problem["place"], problem["where"], lines[0]) if part),
         rank=rank,
         host=host_of(seen, rank),
         update=seen.done + 1 if seen.done else None,

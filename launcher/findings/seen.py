@@ -128,10 +128,12 @@ def errors_of(seen: Seen, attempt: int) -> list[Line]:
 
 
 def problem_of(error: Line) -> dict[str, Any]:
-    """The first problem of an error: what, where, fix as texts."""
+    """The first problem of an error: what, where, fix and place (`file:line`) as texts."""
     problems = error.get("problems")
     first = problems[0] if isinstance(problems, list) and problems and isinstance(problems[0], dict) else {}
-    return {name: str(first.get(name) or "") for name in ("what", "where", "fix")}
+    line = f":{first['line']}" if first.get("line") else ""
+    place = f"{first['file']}{line}" if first.get("file") else ""
+    return {**{name: str(first.get(name) or "") for name in ("what", "where", "fix")}, "place": place}
 
 
 def problems_text(error: Line) -> str:
