@@ -24,7 +24,7 @@ from ftcore import dist
 from ftcore.batch.cursor import Cursor
 from ftcore.dist import Ranks
 from ftcore.run import build_engine
-from ftcore.spec.sections import LoggingSection
+from ftcore.spec.sections import LoggingSection, Spec
 from ftcore.train.loop import Trainer
 
 AIM = 0.01
@@ -36,11 +36,14 @@ def main() -> None:
     """Starts the ranks, waits for them, and prints a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.phases", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=41, help="updates of each side; the first one warms up")
+    parser.add_argument("--samples", type=int, default=32, help="of an update; fewer make updates shorter, and what measuring costs a larger share")
+    parser.add_argument("--only", default="", help="cases whose name begins so")
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ftlaunch-phases-") as folder:
         parameters = save_model(Path(folder) / "model")
         write_random_samples(Path(folder) / "uneven.arrow", shortest=32, longest=96)
+        (Path(folder) / "asked.json").write_text(json.dumps({"samples": given.samples, "only": given.only}))
         result = run_on_ranks(run_cases, Path(folder), given.updates)
     print_table(result, parameters)
     if given.out:
@@ -49,7 +52,9 @@ def main() -> None:
 
 def run_cases(ranks: Ranks, folder: Path, updates: int) -> None:
     """All comparisons; rank 0 writes FOLDER/result.json."""
-    result = {name: compare(name, stage, every, folder, updates, ranks) for name, (stage, every) in CASES.items()}
+    asked = json.loads((folder / "asked.json").read_text())
+    cases = {name: case for name, case in CASES.items() if name.startswith(asked["only"])}
+    result = {name: compare(name, case, folder, updates, (ranks, asked["samples"])) for name, case in cases.items()}
     if ranks.is_first:
         (folder / RESULT).write_text(json.dumps(result))
     dist.barrier()
@@ -57,11 +62,12 @@ def run_cases(ranks: Ranks, folder: Path, updates: int) -> None:
     os._exit(0)
 
 
-def compare(name: str, stage: int, every: int, folder: Path, updates: int, ranks: Ranks) -> dict[str, Any]:
-    """Trains both sides in turns; their seconds by update, without the first."""
-    sides = [
-        loop_side(f"{name} {'on' if on else 'off'}", stage, LoggingSection(logging_steps=every, phases=on), folder, updates, ranks) for on in (True, False)
-    ]
+def compare(name: str, case: tuple[int, int], folder: Path, updates: int, work: tuple[Ranks, int]) -> dict[str, Any]:
+    """Trains both sides in turns; their seconds by update, without the first. `work`: the ranks, and the samples of an update."""
+    (stage, every), (ranks, samples) = case, work
+    plain = make_spec(stage=stage, coalesce=False, samples=samples, budget=256, updates=updates)
+    specs = {on: dataclasses.replace(plain, logging=LoggingSection(logging_steps=every, phases=on)) for on in (True, False)}
+    sides = [loop_side(f"{name} {'on' if on else 'off'}", spec, folder, ranks) for on, spec in specs.items()]
     for update in range(updates):
         for side in sides if update % 2 == 0 else sides[::-1]:
             side.train(update, ranks)
@@ -73,9 +79,8 @@ def compare(name: str, stage: int, every: int, folder: Path, updates: int, ranks
     return {"cpu_s": [side.cpu_s[1:] for side in sides], "wall_s": [side.wall_s[1:] for side in sides], "losses": len(on)}
 
 
-def loop_side(name: str, stage: int, logging: LoggingSection, folder: Path, updates: int, ranks: Ranks) -> Side:
+def loop_side(name: str, spec: Spec, folder: Path, ranks: Ranks) -> Side:
     """Trainer.train_update; each update takes torch's collectives and gives them back, so that the other side has none of it."""
-    spec = dataclasses.replace(make_spec(stage=stage, coalesce=False, samples=32, budget=256, updates=updates), logging=logging)
     job = prepared_job(folder, name, spec, "uneven", ranks)
     trainer = Trainer(build_engine(job, ranks), job, Cursor(order_seed=spec.train.seed, data_fingerprint=job.train.fingerprint))
     trainer.engine.train()
