@@ -26,7 +26,7 @@ from launcher.simulation.sized import hosts_of, sized
 from launcher.simulation.sweep import Question, simulate_all
 from launcher.simulation.text import render_simulation
 from launcher.simulation.timing import timed
-from launcher.simulation.uncertainty import TIED, UNTIED, half_width
+from launcher.simulation.uncertainty import TIED, TIED_CPU, UNTIED, half_width
 from tests.unit.planned_runs import llama, run
 
 H100 = find_accelerator("h100-80")
@@ -206,3 +206,4 @@ def test_the_band_grows_with_the_distance():
     assert TIED < near < far < UNTIED
     assert half_width(ranks=8, anchor_ranks=8, communication_share=0.5, on_cpu=False) == TIED
     assert half_width(ranks=8, anchor_ranks=None, communication_share=0.5, on_cpu=False) > UNTIED
+    assert half_width(ranks=2, anchor_ranks=1, communication_share=0.0, on_cpu=True) > TIED_CPU > TIED
