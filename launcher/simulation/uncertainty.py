@@ -36,6 +36,7 @@ def half_width(*, ranks: int, anchor_ranks: int | None, communication_share: flo
 def in_words(*, is_tied: bool, on_cpu: bool) -> str:
     """How the band comes about, for the table."""
     if is_tied:
-        return f"±{TIED_CPU if on_cpu else TIED:.0%}, {A_DOUBLING:.0%} more a doubling of ranks away from what was measured, and {NETWORK:.0%} of the collectives"
+        tied = TIED_CPU if on_cpu else TIED
+        return f"±{tied:.0%}, {A_DOUBLING:.0%} more a doubling of ranks away from what was measured, and {NETWORK:.0%} of the collectives"
     own = UNTIED_CPU if on_cpu else UNTIED
     return f"±{own:.0%}, and {NETWORK:.0%} of the collectives: no speed of yours was measured (--measured)"
