@@ -16,30 +16,12 @@ from launcher.findings.finding import ENDED, NOTE, WRONG, Finding
 from launcher.findings.memory_knobs import Shortage, memory_knobs
 from launcher.findings.micro_steps import widest_row
 from launcher.findings.seen import look
-from launcher.findings.stacks import odd_ones, parse_stack
 from launcher.findings.text import render
 from launcher.memory.ledger import build_ledger
 from tests.unit.planned_runs import llama
 from tests.unit.planned_runs import run as planned_run
 from tests.unit.recorded_runs import GIB, RecordedRun
 
-IN_COLLECTIVE = """process 7: S (sleeping), in the kernel's futex_do_wait
-
-Fatal Python error: Aborted
-
-Current thread 0x00007f94f3bbeb80 (most recent call first):
-  File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252 in {collective}
-  File "/venv/site-packages/deepspeed/comm/torch.py", line 290 in {collective}
-  File "/home/me/ftcore/engine.py", line {line} in backward
-  File "/home/me/ftcore/train/loop.py", line 191 in train_update
-"""
-READING = """process 8: D (disk sleep), in the kernel's nfs_wait
-
-Current thread 0x00007f94f3bbeb80 (most recent call first):
-  File "/home/me/ftcore/feed/ahead.py", line 65 in next
-  File "/home/me/ftcore/train/loop.py", line 180 in train_update
-"""
-STOPPED = "process 9: T (stopped), in the kernel's do_signal_stop\n\n"
 OUT = "out of memory: 2.00 GiB asked for; this process holds 3.00 GiB"
 HEAVIEST = (
     "it was the heaviest micro-step of the run, tried before its first update "
@@ -138,59 +120,6 @@ def test_the_kernels_killer_and_a_persons(run: RecordedRun) -> None:
     run.events[-2] |= {"oom_kills": 0, "available_bytes": 90 * GIB}
     found = first(run)
     assert found.kind == "killed" and "memory was not short" in found.what and not found.knobs
-
-
-@pytest.mark.parametrize(
-    ("stacks", "rank", "words"),
-    [
-        (
-            {0: IN_COLLECTIVE.format(collective="all_reduce", line=118), 1: STOPPED},
-            1,
-            "rank 1 on localhost was stopped by a signal; the other waits for it in all_reduce",
-        ),
-        ({0: READING, 1: IN_COLLECTIVE.format(collective="all_gather", line=118)}, 0, "rank 0 on localhost was in next (ftcore/feed/ahead.py:65)"),
-        ({0: IN_COLLECTIVE.format(collective="all_reduce", line=118), 1: IN_COLLECTIVE.format(collective="broadcast", line=40)}, None, "out of step"),
-        (
-            {0: IN_COLLECTIVE.format(collective="all_reduce", line=118), 1: IN_COLLECTIVE.format(collective="all_reduce", line=118)},
-            None,
-            "all 2 ranks were in all_reduce",
-        ),
-        ({}, None, "no rank's stack could be had"),
-    ],
-)
-def test_a_hang_names_the_odd_rank_out(stacks: dict[int, str], rank: int | None, words: str, run: RecordedRun) -> None:
-    run.trained(4)
-    run.files |= {f"logs/attempt_1/stacks/rank_{each}.txt": text for each, text in stacks.items()}
-    run.set("cluster", stall_timeout=7.0)
-    run.event(
-        "failure",
-        who="the run",
-        verb="hung",
-        status=6,
-        log="logs/attempt_1/stacks",
-        details=["no rank made progress"],
-        last_progress={"1": "train after update 3"},
-    )
-    run.ended(6, "the run hung: exit status 6")
-    found = first(run)
-    assert (found.kind, found.rank, found.update) == ("hang", rank, 5)
-    assert words in found.what and "7 s" in found.what
-    assert not stacks or any("last progress: train after update 3" in line for line in found.details)
-    assert found.causes and found.go_on
-
-
-def test_of_many_ranks_the_one_elsewhere_is_named() -> None:
-    most = [parse_stack(rank, IN_COLLECTIVE.format(collective="all_gather", line=118)) for rank in range(6)]
-    odd = parse_stack(6, IN_COLLECTIVE.format(collective="all_gather", line=40))
-    assert odd_ones([*most, odd]) == [odd], "in the same collective, called from elsewhere"
-    assert parse_stack(0, "nonsense").called == "its stack could not be had"
-
-
-def test_a_slow_start_is_no_hang_in_training(run: RecordedRun) -> None:
-    run.event("failure", who="the run", verb="hung", status=6, log="", details=["not every rank had begun to work 900 s after the start"])
-    run.ended(6, "the run hung: exit status 6")
-    found = first(run)
-    assert found.phase == "load" and "cluster.start_timeout=1800" in found.knobs[0].options
 
 
 def nan_event(run: RecordedRun, *, losses: tuple[str, ...], reason: str = "the loss is nan", **fields: Any) -> None:
