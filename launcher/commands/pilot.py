@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
     from ftcore.spec.run_dir import RunDir
     from launcher.approach import Approach
-    from launcher.attempts import Manner
-    from launcher.resolve import Resolution
-
-AGAIN = "start the pilot again: ftlaunch pilot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,58 +81,26 @@ command = PilotCommand(
 
 def run(given: PilotOptions) -> None:
     """Runs the pilot. Raises the FtError of what went wrong, and DoesNotFitError when the whole run would not fit."""
-    import time
-
-    from launcher.approach import approach_hosts
-    from launcher.attempts import Manner
-    from launcher.commands.launch import say
-    from launcher.early_stops import early_stops
-    from launcher.environment import read_env_file
-    from launcher.launching import require_room, tell_warnings
-    from launcher.resolve import read_and_resolve
-    from launcher.run_folder import RUNS, make_named_folder, make_timed_folder, short_model_name
-
-    resolution = read_and_resolve(spec_options(given, done="piloted"))
-    resolved = resolution.resolved
-    say(f"spec: {resolution.origin}")
-    variables = read_env_file(given.env_file) if given.env_file is not None else {}
-    env_file = str(given.env_file.absolute()) if given.env_file is not None else ""
-    manner = Manner(dry_run=False, exports=False, variables=variables, env_file=env_file, force=given.force, advice=AGAIN)
-    with early_stops():
-        parent = (given.output or Path.cwd() / RUNS).absolute()
-        approach = approach_hosts(resolved, parent, variables=variables)
-        tell_warnings(approach)
-        require_room(resolved, manner, approach, folder=parent)
-        label = f"{short_model_name(resolved.spec.model.model_name_or_path)}-pilot"
-        run_dir = make_named_folder(given.output) if given.output is not None else make_timed_folder(Path.cwd() / RUNS, label, time.localtime())
-        _train(given, resolution, run_dir, manner, approach)
-    _report(resolved, run_dir, approach)
-
-
-def _train(given: PilotOptions, resolution: Resolution, run_dir: RunDir, manner: Manner, approach: Approach) -> None:
-    """The pilot's own run; what it saves at its end is deleted. Raises DoesNotFitError when memory ran out."""
-    import shutil
-
     from ftcore.spec.errors import DoesNotFitError, TrainingError
     from launcher.commands.launch import say
-    from launcher.ds_config import render_ds_config
     from launcher.failure import RunFailedError
-    from launcher.launching import NewRun, start_new
     from launcher.memory.pilot import pilot_spec
-    from launcher.run_folder import shown
+    from launcher.resolve import read_and_resolve
+    from launcher.short_runs import ShortRun, train_short
 
+    resolution = read_and_resolve(spec_options(given, done="piloted"))
     short = pilot_spec(resolution.resolved, given.updates)
+    say(f"spec: {resolution.origin}")
     try:
-        start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=render_ds_config(short), resolved=short), manner, approach)
+        run_dir, approach = train_short(
+            ShortRun(verb="pilot", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force)
+        )
     except RunFailedError as failure:
         if failure.exit_status == TrainingError.exit_status and "out of memory" in failure.brief:
             fix = "ftlaunch plan --recommend lists what fits"
             raise DoesNotFitError(f"memory ran out in the pilot\n{failure.brief}", where="pilot", fix=fix) from failure
         raise
-    finally:
-        if run_dir.checkpoints.exists():
-            shutil.rmtree(run_dir.checkpoints, ignore_errors=True)
-            say(f"deleted: {shown(run_dir.checkpoints)}, which a pilot has no use for")
+    _report(resolution.resolved, run_dir, approach)
 
 
 def _report(resolved: ResolvedSpec, run_dir: RunDir, approach: Approach) -> None:

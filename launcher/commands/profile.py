@@ -22,13 +22,8 @@ from launcher.verb_options import (
 )
 
 if TYPE_CHECKING:
-    from ftcore.spec.resolved import ResolvedSpec
     from ftcore.spec.run_dir import RunDir
-    from launcher.approach import Approach
-    from launcher.attempts import Manner
-    from launcher.resolve import Resolution
 
-AGAIN = "start the profile again: ftlaunch profile"
 UPDATES, WARMUP = 3, 5
 
 
@@ -116,53 +111,20 @@ def run(given: ProfileOptions) -> None:
 
 def _profile(given: ProfileOptions) -> RunDir:
     """Trains the short run; returns its folder."""
-    import time
-
-    from launcher.approach import approach_hosts
-    from launcher.attempts import Manner
     from launcher.commands.launch import say
-    from launcher.early_stops import early_stops
-    from launcher.environment import read_env_file
-    from launcher.launching import require_room, tell_warnings
     from launcher.profiling.short_run import chosen_ranks, profile_spec
     from launcher.resolve import read_and_resolve
-    from launcher.run_folder import RUNS, make_named_folder, make_timed_folder, short_model_name
+    from launcher.short_runs import ShortRun, train_short
 
     resolution = read_and_resolve(spec_options(given, done="profiled"))
-    resolved = resolution.resolved
-    ranks = chosen_ranks(given.ranks, resolved.world_size)
+    ranks = chosen_ranks(given.ranks, resolution.resolved.world_size)
     updates, warmup = given.updates or UPDATES, WARMUP if given.warmup is None else given.warmup
-    short = profile_spec(resolved, warmup=warmup, updates=updates, ranks=ranks, memory=given.memory)
+    short = profile_spec(resolution.resolved, warmup=warmup, updates=updates, ranks=ranks, memory=given.memory)
     say(f"spec: {resolution.origin}", err=True)
-    variables = read_env_file(given.env_file) if given.env_file is not None else {}
-    env_file = str(given.env_file.absolute()) if given.env_file is not None else ""
-    manner = Manner(dry_run=False, exports=False, variables=variables, env_file=env_file, force=given.force, advice=AGAIN)
-    with early_stops():
-        parent = (given.output or Path.cwd() / RUNS).absolute()
-        approach = approach_hosts(resolved, parent, variables=variables)
-        tell_warnings(approach)
-        require_room(resolved, manner, approach, folder=parent)
-        label = f"{short_model_name(resolved.spec.model.model_name_or_path)}-profile"
-        run_dir = make_named_folder(given.output) if given.output is not None else make_timed_folder(Path.cwd() / RUNS, label, time.localtime())
-        _train(run_dir, resolution, short, manner, approach)
+    run_dir, _ = train_short(
+        ShortRun(verb="profile", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force)
+    )
     return run_dir
-
-
-def _train(run_dir: RunDir, resolution: Resolution, short: ResolvedSpec, manner: Manner, approach: Approach) -> None:
-    """The short run; what it saves at its end is deleted."""
-    import shutil
-
-    from launcher.commands.launch import say
-    from launcher.ds_config import render_ds_config
-    from launcher.launching import NewRun, start_new
-    from launcher.run_folder import shown
-
-    try:
-        start_new(run_dir, NewRun(spec_text=resolution.spec_text, ds_config=render_ds_config(short), resolved=short), manner, approach)
-    finally:
-        if run_dir.checkpoints.exists():
-            shutil.rmtree(run_dir.checkpoints, ignore_errors=True)
-            say(f"deleted: {shown(run_dir.checkpoints)}, which a profile has no use for", err=True)
 
 
 def _tell(given: ProfileOptions, folder: Path, output: Path) -> None:
