@@ -47,6 +47,8 @@ class Manner:
     """Write RUN/model at the end."""
     variables: Mapping[str, str]
     """For the run's processes, from --env-file."""
+    keeps: bool = True
+    """False: its caller deletes what it saved."""
     reports: bool = False
     """Write RUN/report.html at the end."""
     launcher: str = ""
@@ -112,6 +114,7 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         prepare=(python, "-m", "ftcore.prepare", run),
         export=(python, "-m", "ftcore.export", run, "--to", str(run_dir.model)) if manner.exports else None,
         trains=not manner.dry_run,
+        keeps=manner.keeps,
         advice=manner.advice,
         variables=manner.variables,
         reach=approach.reach,

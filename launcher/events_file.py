@@ -28,6 +28,8 @@ def append_event(run_dir: RunDir, event: Event, attempt: int) -> None:
 
 def read_events(run_dir: RunDir, *names: str) -> list[dict[str, Any]]:
     """The events with one of these names, in order; lines that are half written or foreign are passed over."""
+    if not run_dir.events.is_file():
+        return []
     try:
         with run_dir.events.open(encoding="utf-8", errors="replace") as file:
             # Most lines are of other events: those need no parsing.

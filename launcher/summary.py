@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ftcore.spec.run_record import Totals
 from launcher.children import Event
+from launcher.memory.cost_text import spent
 from launcher.progress import number
 from launcher.record import Record
 
@@ -41,8 +42,7 @@ def _spent(sums: Totals) -> Iterator[str]:
     if sums.tokens_per_s and sums.supervised_tokens_per_s is not None:
         yield f"  speed             {sums.supervised_tokens_per_s:,.0f} supervised tokens/s, {sums.tokens_per_s:,.0f} tokens/s, while it trained"
     if sums.tokens_per_s:
-        cost = "" if sums.cost is None else f", {sums.cost:,.2f} {sums.currency}"
-        yield f"  device time       {sums.device_hours:,.2f} h{cost}"
+        yield f"  device time       {spent(sums.device_hours, sums.cost, sums.currency)}"
 
 
 def _change(first: Event, last: Event) -> str:

@@ -42,7 +42,7 @@ def line_chart(title: str, series: Sequence[Series], *, x: Axis, y: Axis, marks:
         name_axes(axes, x, y)
 
     legend = [Key(name=each.name, colour=each.colour, shape=_KEY_SHAPES[each.style]) for each in series if each.name]
-    legend += [Key(name=f"{each.name} (from smallest to largest)", colour=each.colour, shape="band") for each in series if len(each.low) and each.name]
+    legend += [Key(name=f"{each.name} ({each.band})", colour=each.colour, shape="band") for each in series if len(each.low) and each.name]
     legend += _dashes((*marks, *y.limits))
     notes = " ".join(part for part in (note, told) if part)
     described = "; ".join(_describe(each, y) for each in series)

@@ -31,8 +31,10 @@ class Series:
     style: str = "line"
     """line, faint, dashed or dots."""
     low: Sequence[float] = ()
-    """With `high`: a band, the smallest and largest value around each x."""
+    """With `high`: a band around each x."""
     high: Sequence[float] = ()
+    band: str = "from smallest to largest"
+    """What the band reaches over, for the legend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ def tick_places(low: float, high: float, axis: Axis, most: int) -> list[float]:
     from matplotlib.ticker import MaxNLocator
 
     unit = max((each for each in axis.units if high >= 2 * each), default=1.0)
-    locator = MaxNLocator(nbins=most, steps=_STEPS, integer=axis.is_whole)
+    locator = MaxNLocator(nbins=most, steps=_STEPS, integer=axis.is_whole, min_n_ticks=1 if axis.is_whole else 2)
     return [float(place) * unit for place in locator.tick_values(low / unit, high / unit)]
 
 

@@ -18,10 +18,10 @@ NEARLY_FULL = 0.9
 WORSE_BY = 1.01
 
 
-def headline(view: RunView) -> Section:
-    """The first part of a run's page."""
+def headline(view: RunView, *, has_doctor: bool = False) -> Section:
+    """The first part of a run's page; `has_doctor`: what the doctor found comes next."""
     blocks: list[Block] = [Tiles(tiles=tuple(_tiles(view)))]
-    blocks += [Prose(text=text, tone=tone) for text, tone in stands_out(view)]
+    blocks += [Prose(text=text, tone=tone) for text, tone in stands_out(view, has_doctor=has_doctor)]
     return Section(title="", blocks=tuple(blocks))
 
 
@@ -64,10 +64,11 @@ def evaluation_tile(view: RunView) -> Tile:
     return Tile(label="evaluation loss", value=f"{fixed(first.loss, 3)} → {fixed(last.loss, 3)}", note=note, tone=tone)
 
 
-def stands_out(view: RunView) -> Iterator[tuple[str, str]]:
+def stands_out(view: RunView, *, has_doctor: bool = False) -> Iterator[tuple[str, str]]:
     """(what, tone) of each thing that a reader should know before all else."""
     if view.state == "failed":
-        yield f"It failed: {(view.why or 'nothing tells why').rstrip('.')}. See also: ftlaunch doctor, with its folder.", "wrong"
+        see = "" if has_doctor else " See also: ftlaunch doctor, with its folder."
+        yield f"It failed: {(view.why or 'nothing tells why').rstrip('.')}.{see}", "wrong"
     elif view.why and view.state != "finished":
         yield f"{view.state.capitalize()}: {view.why}.", "warn"
     elif view.why:
@@ -89,13 +90,19 @@ def _findings(view: RunView) -> Iterator[tuple[str, str]]:
     for kind, times in kinds.items():
         newest = next(event for event in reversed(found) if str(event.get("kind")) == kind)
         often = f" ({times} times, this one last)" if times > 1 else ""
-        yield f"{kind.replace('_', ' ').capitalize()}{often}: {newest.get('what') or 'nothing more is told'}.{_first_cause(newest.get('causes'))}", "warn"
+        yield f"{kind.replace('_', ' ').capitalize()}{often}: {newest.get('what') or 'nothing more is told'}.{_check(newest.get('causes'))}", "warn"
 
 
-def _first_cause(causes: object) -> str:
+def _check(causes: object) -> str:
+    cause = first_cause(causes)
+    return f" Check first: {cause}." if cause else ""
+
+
+def first_cause(causes: object) -> str:
+    """What a finding of the run suspects first; empty: nothing."""
     known = [cause for cause in causes if isinstance(cause, dict) and cause.get("what")] if isinstance(causes, list) else []
     first = next((cause for cause in known if cause.get("suspected")), known[0] if known else None)
-    return f" Check first: {first['what']}." if first else ""
+    return str(first["what"]) if first else ""
 
 
 def _overfitted(view: RunView) -> Iterator[tuple[str, str]]:

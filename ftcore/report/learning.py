@@ -9,9 +9,11 @@ from ftcore.report.answers import answer_table
 from ftcore.report.blocks import Block, Chart, Charts, Column, Section, Table
 from ftcore.report.charts import Axis, Mark, Series, line_chart
 from ftcore.report.curves import column, sampled, smoothed, smoothing_span, thinned, updates_of, without_peaks
+from ftcore.report.foreseen import band, in_words
 from ftcore.report.numbers import count, fixed, short_number
 from ftcore.report.palette import series_colour
 from ftcore.report.run_view import RunView, perplexity
+from ftcore.spec.evaluation_forecast import EvaluationForecast
 
 MOST_SETS = 6
 """Lines in one chart; the table has them all."""
@@ -20,11 +22,11 @@ LOSS_FINDINGS = ("spike", "divergence", "oscillation", "plateau")
 UPDATE = Axis(name="update", is_whole=True)
 
 
-def learning(view: RunView) -> Section:
-    """The part on learning; with what there is."""
+def learning(view: RunView, foreseen: EvaluationForecast | None = None) -> Section:
+    """The part on learning; with what there is. `foreseen`: where its evaluation loss is going."""
     if not view.lines and not view.evaluations:
         return Section(title="Learning", lead="There is nothing to show yet.")
-    charts = [*_losses(view), *_evaluated(view), *_optimizing(view)]
+    charts = [*_losses(view), *_evaluated(view, foreseen), *_optimizing(view)]
     blocks: list[Block] = [Charts(charts=tuple(charts))]
     if view.evaluations:
         blocks.append(evaluation_table(view))
@@ -73,7 +75,7 @@ def _adapters(view: RunView) -> Iterator[Chart]:
     yield line_chart("Training loss by adapter", series, x=UPDATE, y=Axis(caps=True), note=note)
 
 
-def _evaluated(view: RunView) -> Iterator[Chart]:
+def _evaluated(view: RunView, foreseen: EvaluationForecast | None) -> Iterator[Chart]:
     shown = list(view.evaluations.items())[:MOST_SETS]
     if not shown:
         return
@@ -82,8 +84,9 @@ def _evaluated(view: RunView) -> Iterator[Chart]:
         x, colour = [float(each.update) for each in scores], series_colour(number)
         series.append(Series(name=name, x=x, y=[each.loss for each in scores], colour=colour, style="dots"))
         worlds.append(Series(name=name, x=x, y=[perplexity(each.loss) for each in scores], colour=colour, style="dots"))
-    note = f"The first {MOST_SETS} of {len(view.evaluations)} sets; all are in the table." if len(view.evaluations) > MOST_SETS else ""
-    yield line_chart("Evaluation loss", series, x=UPDATE, y=Axis(), note=note)
+    left = f"The first {MOST_SETS} of {len(view.evaluations)} sets; all are in the table." if len(view.evaluations) > MOST_SETS else ""
+    note = " ".join(part for part in (in_words(foreseen), left) if part)
+    yield line_chart("Evaluation loss", [*series, *band(foreseen, "soft")], x=UPDATE, y=Axis(), note=note)
     values = [value for each in worlds for value in each.y if math.isfinite(value)]
     is_wide = bool(values) and max(values) > 20 * min(values)
     yield line_chart("Perplexity", worlds, x=UPDATE, y=Axis(name="log scale" if is_wide else "", is_log=is_wide), note="exp(evaluation loss).")

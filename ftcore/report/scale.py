@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 from ftcore.process import run_dir_argument, run_main
 from ftcore.report.blocks import Cell, Charts, Column, Facts, Prose, Section, Table, Tile, Tiles
@@ -39,7 +40,7 @@ def main(folder: RunDir) -> None:
 def page_of(result: ScaleResult) -> str:
     """The whole page; equal results give equal text."""
     measured = result.measured
-    sections = [Section(title="Result", blocks=(_tiles(result), _points(result), *_missing(result), *_agreement(result)), lead=_lead(result))]
+    sections = [Section(title="Result", blocks=(_tiles(result), _points(result), *_missing(result), *_agreement(result), *_disturbed(result)), lead=_lead(result))]
     if measured:
         sections += [
             Section(title="Scaling", blocks=(Charts(charts=(speedup_chart(result), efficiency_chart(result))),), lead=_base_words(result)),
@@ -51,7 +52,7 @@ def page_of(result: ScaleResult) -> str:
             Section(title="Throughput and memory", blocks=(Charts(charts=(rate_chart(result), rate_per_rank_chart(result), memory_chart(result))),)),
         ]
     sections.append(
-        Section(title="How it was measured", blocks=(_how(result), _windows(result), *(Prose(text=f"{note}.", tone="soft") for note in result.notes)))
+        Section(title="How it was measured", blocks=(_how(result), _windows(result), *_notes(result)))
     )
     is_bad = result.agreement is not None and not result.agreement.passed
     state, tone = ("losses differ", "wrong") if is_bad else ("losses agree", "good") if result.agreement is not None else ("", "")
@@ -132,14 +133,14 @@ def _points(result: ScaleResult) -> Table:
             )
         )
     crowded = any(point.oversubscribed for point in result.measured)
-    return Table(columns=columns, rows=tuple(rows), name="points", note="* oversubscribed: more ranks than cores." if crowded else "")
+    return Table(columns=columns, rows=tuple(rows), name="Measured points", note="* oversubscribed: more ranks than cores." if crowded else "")
 
 
 def _missing(result: ScaleResult) -> tuple[Table, ...]:
     left = [point for point in result.points if not point.is_measured]
     rows = tuple((name_of(point, result), Cell(text=_STATES[point.state][0], tone=_STATES[point.state][1]), point.reason) for point in left)
     columns = (Column(name="point"), Column(name="state"), Column(name="why", is_long=True))
-    return (Table(columns=columns, rows=rows, name="points without numbers"),) if rows else ()
+    return (Table(columns=columns, rows=rows, name="Points without numbers"),) if rows else ()
 
 
 def _agreement(result: ScaleResult) -> tuple[Prose, ...]:
@@ -151,6 +152,15 @@ def _agreement(result: ScaleResult) -> tuple[Prose, ...]:
     return (Prose(text=f"{head}: {gap} (from {found.reference}; tolerance {found.tolerance:.2g}).", tone="good" if found.passed else "wrong"),)
 
 
+def _disturbed(result: ScaleResult) -> tuple[Prose, ...]:
+    """Beside the speedups, since they mean little then."""
+    found = [name_of(point, result) for point in result.measured if point.is_disturbed]
+    if not found:
+        return ()
+    text = f"Other processes kept cores busy when {', '.join(found)} began: times and speedups say little, losses are as right as ever."
+    return (Prose(text=text, tone="warn"),)
+
+
 def _phases(result: ScaleResult) -> Table:
     shown = [phase for phase in PHASE_NAMES if any(point.phases.get(phase, 0.0) >= 0.0005 * (point.update_seconds or 1.0) for point in result.measured)]
     columns = (Column(name="point"), *(Column(name=PHASE_NAMES[phase], is_number=True) for phase in shown), Column(name="sum", is_number=True))
@@ -159,7 +169,7 @@ def _phases(result: ScaleResult) -> Table:
         total = point.update_seconds or 1.0
         shares = [percent(point.phases.get(phase, 0.0) / total) for phase in shown]
         rows.append((Cell(text=name_of(point, result)), *shares, percent(sum(point.phases.values()) / total)))
-    return Table(columns=columns, rows=tuple(rows), name="shares of an update")
+    return Table(columns=columns, rows=tuple(rows), name="Shares of an update")
 
 
 def _limits(result: ScaleResult) -> Facts:
@@ -179,6 +189,13 @@ def _counted(count: int | None, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}" if count else ""
 
 
+def _notes(result: ScaleResult) -> Iterator[Prose]:
+    """What stands below a terminal's table, as sentences."""
+    for note in result.notes:
+        text = note.removeprefix("* ")
+        yield Prose(text=f"{text[:1].upper()}{text[1:]}.", tone="soft")
+
+
 def _windows(result: ScaleResult) -> Table:
     most = max((len(point.window_seconds) for point in result.measured), default=0)
     columns = (
@@ -187,7 +204,7 @@ def _windows(result: ScaleResult) -> Table:
         Column(name="spread", is_number=True),
     )
     rows = tuple((name_of(point, result), *(f"{seconds:.4g}" for seconds in point.window_seconds), percent(point.spread)) for point in result.measured)
-    return Table(columns=columns, rows=rows, name="windows")
+    return Table(columns=columns, rows=rows, name="Windows")
 
 
 if __name__ == "__main__":

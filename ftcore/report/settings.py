@@ -1,4 +1,4 @@
-"""The spec of a run with who set what, where it ran, and what it cost."""
+"""The spec of a run with who set what, and where it ran."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ftcore.report.blocks import Block, Column, Facts, Folded, Section, Table
-from ftcore.report.numbers import NONE, count, money, short_number
 from ftcore.report.run_view import RunView
 from ftcore.spec.document import dotted, leaves
 
@@ -67,23 +66,3 @@ def _environment(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"host {host.get('name')}", f"{host.get('slots')} ranks, {kinds}{driver}"
     if isinstance(facts.get("variables"), list):
         yield "variables set", ", ".join(map(str, facts["variables"]))
-
-
-def cost(view: RunView) -> Section:
-    """What it took, and what the plan had said."""
-    totals, planned = view.totals, (view.record.memory or {}).get("forecast")
-    rows = [
-        ("device-hours", short_number(totals.device_hours)),
-        ("cost", money(totals.cost, totals.currency) if totals.cost is not None else "unknown: hardware.price_per_hour is not set"),
-        ("per million supervised tokens", money(totals.cost_per_million_supervised, totals.currency)),
-        ("tokens trained on", f"{count(totals.tokens)}, of which {count(totals.supervised_tokens)} supervised"),
-        ("positions computed", f"{count(totals.computed_tokens)}, padding included"),
-        ("energy", f"{short_number(totals.energy_joules / 3.6e6)} kWh" if totals.energy_joules is not None else "not told by the device"),
-    ]
-    if isinstance(planned, Mapping):
-        hours, price = planned.get("device_hours"), planned.get("price")
-        told = short_number(hours) if isinstance(hours, int | float) else NONE
-        rows.append(("planned", f"{told} device-hours" + (f", {money(price, totals.currency)}" if isinstance(price, int | float) else "")))
-    return Section(
-        title="Cost", blocks=(Facts(rows=tuple(rows)),), lead="Device-hours count each rank from its launch to its end, loading and evaluating included."
-    )

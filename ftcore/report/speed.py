@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ftcore.report.blocks import Block, Cell, Chart, Charts, Column, Prose, Section, Table
 from ftcore.report.charts import Axis, Layer, Series, histogram, line_chart, stacked_bars
-from ftcore.report.curves import column, thinned, updates_of
+from ftcore.report.curves import as_number, column, thinned, updates_of
+from ftcore.report.headline import first_cause
 from ftcore.report.learning import UPDATE, restarts
-from ftcore.report.numbers import TIME_UNITS, duration, percent, share_tick, time_tick
+from ftcore.report.numbers import NONE, TIME_UNITS, count, duration, percent, share_tick, time_tick
 from ftcore.report.phase_times import PHASE_NAMES, RankTimes, has_phases, over_time, rank_times
 from ftcore.report.run_view import RunView
 
@@ -23,7 +24,33 @@ def speed(view: RunView) -> Section:
     """The part on speed."""
     if not view.lines:
         return Section(title="Speed", lead="There is nothing to show yet.")
-    return Section(title="Speed", blocks=(Charts(charts=tuple(_rates(view))),), lead="Of the updates alone; all ranks together.")
+    blocks: tuple[Block, ...] = (Charts(charts=tuple(_rates(view))), *_slow_ranks(view))
+    return Section(title="Speed", blocks=blocks, lead="Of the updates alone; all ranks together.")
+
+
+def _slow_ranks(view: RunView) -> tuple[Table, ...]:
+    """Each slow rank that was named while the run went on, the newest ones where they are many."""
+    found = [event for event in view.record.events if event["event"] == "finding" and event.get("kind") == "slow_rank"]
+    if not found:
+        return ()
+    columns = (
+        *(Column(name=name, is_number=name != "host") for name in ("update", "rank", "host")),
+        Column(name="slow in"),
+        Column(name="others wait", is_number=True),
+        Column(name="what to do", is_long=True),
+    )
+    rows = [
+        (
+            count(as_number(event.get("update"))),
+            *(str(event.get(key, NONE)) for key in ("rank", "host")),
+            PHASE_NAMES.get(str(event.get("phase")), str(event.get("phase", NONE))),
+            percent(as_number(event.get("share"))),
+            first_cause(event.get("causes")) or str(event.get("what") or ""),
+        )
+        for event in found[-MOST_LISTED:]
+    ]
+    note = f"The last {MOST_LISTED} of {len(found)}." if len(found) > MOST_LISTED else ""
+    return (Table(name="Slow ranks that the run named", columns=columns, rows=tuple(rows), note=note),)
 
 
 def _rates(view: RunView) -> Iterator[Chart]:

@@ -79,7 +79,9 @@ def read_run(folder: Path, *, with_ranks: bool = True) -> RunRecord:
 
 
 def json_lines(path: Path) -> Iterator[Line]:
-    """The JSON objects of a file of lines, in order; what is half written or no object is passed over, and a missing file has none."""
+    """The JSON objects of a file of lines, in order; what is half written or no object is passed over. A missing file has none, nor has a pipe or a device."""
+    if not path.is_file():
+        return
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for text in file:
@@ -115,8 +117,9 @@ def number(line: Mapping[str, Any], key: str, default: float = 0.0) -> float:
     value = line.get(key)
     if type(value) is float and abs(value) < float("inf"):
         return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-    return float(value) if is_number and value is not None else default
+    # Beyond 2^63 it is no count, and beyond 2^1024 no float.
+    is_count = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+    return float(value) if is_count and value is not None else default
 
 
 def _of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
@@ -135,6 +138,8 @@ def _of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
 
 
 def _json_file(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -11,6 +11,8 @@ from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 
 SCALE_SCHEMA = 1
+DISTURBED = 0.25
+"""Cores that others keep busy from which a point's times are doubted."""
 MEASURED, WAITING, QUEUED, RUNNING = "measured", "waiting", "queued", "running"
 FAILED, DOES_NOT_FIT, REFUSED = "failed", "does_not_fit", "refused"
 STATES = (MEASURED, WAITING, QUEUED, RUNNING, FAILED, DOES_NOT_FIT, REFUSED)
@@ -96,6 +98,11 @@ class ScalePoint:
     """Of each update, warm-up included; None: not a finite number."""
     loss_gap: float | None = None
     """Strong: largest relative distance from the reference's losses."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes kept so many cores busy that its times are doubted."""
+        return (self.busy_cores or 0.0) >= DISTURBED
 
     @property
     def is_measured(self) -> bool:

@@ -28,6 +28,8 @@ class Launch:
     """argv of the preparation."""
     export: tuple[str, ...] | None
     """argv of what writes RUN/model after training; None: nothing does."""
+    keeps: bool = True
+    """False: whoever launches it deletes what it saved, so that its end names no checkpoint."""
     trains: bool = True
     """False: ends after the preparation, before a rank starts."""
     advice: str = ""

@@ -51,7 +51,7 @@ def run_launch(launch: Launch, progress: Progress) -> str:
 
 def summary(launch: Launch, record: Record) -> str:
     """The text that a finished launch ends with."""
-    run_dir, saved = launch.run_dir, newest_checkpoint(launch.run_dir)
+    run_dir, saved = launch.run_dir, newest_checkpoint(launch.run_dir) if launch.keeps else None
     sums = None
     with contextlib.suppress(CheckpointError):
         sums = totals(read_run(run_dir.path, with_ranks=False))

@@ -64,7 +64,8 @@ class Steps:
         """The supervisors of all hosts, which end when all ranks have. Raises like `run`, for what failed first."""
         self._require_going_on()
         cluster = launch.resolved.spec.cluster
-        self._progress.line(f"starting {launch.resolved.world_size} ranks; their logs are in {shown(self.logs)}")
+        ranks = launch.resolved.world_size
+        self._progress.line(f"starting {ranks} rank{'s' if ranks > 1 else ''}; logs are in {shown(self.logs)}")
         hang = Limits(start_s=cluster.start_timeout, stall_s=cluster.stall_timeout)
         rules = Rules(heartbeat_timeout=cluster.heartbeat_timeout, hang=hang, preempt_grace=cluster.preempt_grace)
         group: HostGroup | DeepSpeedGroup

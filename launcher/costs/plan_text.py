@@ -8,6 +8,7 @@ from collections.abc import Sequence, Set
 from launcher.costs.copy_line import Asked, copy_line
 from launcher.costs.planner import LIKELY, NO, SPOT, YES, Plan
 from launcher.costs.planning import Planning
+from launcher.memory.cost_text import amount as shown_amount
 from launcher.memory.cost_text import device_hours, duration
 
 HEAD = (
@@ -86,11 +87,8 @@ def formulas(planning: Planning) -> list[str]:
 
 
 def money(amount: float, currency: str) -> str:
-    """12,345 USD; 1.23 USD; small amounts to three digits."""
-    if not math.isfinite(amount):
-        return "-"
-    text = f"{amount:,.0f}" if amount >= 1000 else f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"
-    return f"{text} {currency}"
+    """12,345 USD; 1.23 USD; small amounts to two digits; `-` for what never ends."""
+    return f"{shown_amount(amount)} {currency}" if math.isfinite(amount) else "-"
 
 
 def table(rows: Sequence[Sequence[str]], right: Set[int]) -> str:

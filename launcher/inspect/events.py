@@ -75,6 +75,8 @@ def ended_well(run_dir: RunDir) -> bool:
 
 def last_line(path: Path) -> dict[str, Any]:
     """The last whole JSON object of a file of lines; empty without one."""
+    if not path.is_file():
+        return {}
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

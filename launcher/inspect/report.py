@@ -16,6 +16,7 @@ from launcher.events_file import read_events
 from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
 from launcher.inspect.state import Seen, State, judge
+from launcher.memory.cost_text import spent
 from launcher.progress import duration, gibibytes, number
 from launcher.run_folder import newest_checkpoint, next_attempt, shown, update_of
 from launcher.submission.record import cancelled_path, is_submitted, read_submission, requeues
@@ -173,9 +174,7 @@ def _speed(report: Report) -> str:
 
 
 def _spent(report: Report) -> str:
-    if not report.device_hours:
-        return ""
-    return f"{report.device_hours:,.2f} h" + (f", {report.cost:,.2f} {report.currency}" if report.cost is not None else "")
+    return spent(report.device_hours, report.cost, report.currency) if report.device_hours else ""
 
 
 def _job(job: dict[str, Any]) -> str:

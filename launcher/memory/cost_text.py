@@ -23,6 +23,16 @@ def device_hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
+def amount(number: float) -> str:
+    """An amount of money without its currency: 12,345, 1.23, and below a tenth two digits, so that no small price is 0.00."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:,.2f}" if number >= 0.1 or number == 0 else f"{number:.2g}"
+
+
+def spent(hours: float, cost: float | None, currency: str) -> str:
+    """What a run took: `0.0218 device-hours, 0.044 EUR`; without a price (None) the hours alone."""
+    return f"{device_hours(hours)} device-hours" + ("" if cost is None else f", {amount(cost)} {currency}")
+
+
 def _flops(number: float) -> str:
     for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
         if number >= size:

@@ -9,9 +9,6 @@ from launcher.memory.cost import updates_of
 from launcher.memory.lengths import DataLengths
 from launcher.scaling.request import STRONG, ScaleRequest
 
-DISTURBED = 0.25
-"""Cores that others keep busy from which a point's times are doubted."""
-
 
 def notes_of(request: ScaleRequest, result: ScaleResult, lengths: DataLengths) -> tuple[str, ...]:
     """The notes of a test with the points that it has so far; `lengths` are those of the training data."""
@@ -35,7 +32,7 @@ def _threads(result: ScaleResult) -> list[str]:
 
 def _shared(result: ScaleResult) -> list[str]:
     """Times of a machine that others use are longer, and not by the same for each point."""
-    disturbed = [point for point in result.measured if (point.busy_cores or 0.0) >= DISTURBED]
+    disturbed = [point for point in result.measured if point.is_disturbed]
     if not disturbed:
         return []
     most = max(point.busy_cores or 0.0 for point in disturbed)

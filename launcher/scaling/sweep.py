@@ -185,6 +185,7 @@ def _run(sweep: Sweep, wanted: Wanted) -> None:
     manner = Manner(
         dry_run=False,
         exports=False,
+        keeps=False,
         variables=sweep.variables,
         env_file=request.env_file,
         force=request.force,

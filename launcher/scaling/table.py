@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ftcore.spec.run_lines import PHASES
 from ftcore.spec.scale_result import Agreement, ScalePoint, ScaleResult
-from launcher.memory.cost_text import duration
+from launcher.memory.cost_text import amount, duration
 from launcher.memory.fit import gib
 from launcher.scaling.request import STRONG
 
@@ -15,7 +15,7 @@ _WORDS = {"does_not_fit": "does not fit", "refused": "not allowed", "waiting": "
 def render_result(result: ScaleResult) -> str:
     """The whole result: a line a point, phases, what limits each, agreement of losses, and what to know."""
     lines = [f"{result.mode} scaling of {result.model} in {result.precision}: {_counted(result)}", ""]
-    lines += _grid([HEAD, *(row for point in result.points if (row := _row(point)))]) if result.measured else ["no point is measured"]
+    lines += _grid(_table(result)) if result.measured else ["no point is measured"]
     lines += _missing(result)
     if result.measured:
         lines += ["", "where an update's time goes, mean over ranks", *_phases(result)]
@@ -32,6 +32,15 @@ def _counted(result: ScaleResult) -> str:
     return f"{what}, after {result.warm_up} to warm up"
 
 
+def _table(result: ScaleResult) -> list[tuple[str, ...]]:
+    """The head and a row a measured point; with a price what the whole run would cost at its speed."""
+    rows = [HEAD, *(row for point in result.points if (row := _row(point)))]
+    if result.price_per_hour is None:
+        return rows
+    prices = [amount((point.device_minutes or 0.0) / 60 * result.price_per_hour) for point in result.measured]
+    return [(*row, last) for row, last in zip(rows, [f"price {result.currency}", *prices], strict=True)]
+
+
 def _row(point: ScalePoint) -> tuple[str, ...] | None:
     if not point.is_measured:
         return None
@@ -43,7 +52,7 @@ def _row(point: ScalePoint) -> tuple[str, ...] | None:
         _number(point.update_seconds, ".4g"),
         _number(point.spread, ".0%"),
         _number(point.speedup, ".2f"),
-        _number(point.ideal_speedup, ".2g"),
+        _number(point.ideal_speedup, ",.3g" if (point.ideal_speedup or 0) < 1000 else ",.0f"),
         _number(point.efficiency, ".0%"),
         by_cores,
         _number(point.supervised_tokens_per_s, ",.0f"),

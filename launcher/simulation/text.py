@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from launcher.memory.cost_text import device_hours, duration
+from launcher.memory.cost_text import amount, device_hours, duration
 from launcher.memory.fit import gib
 from launcher.simulation.point import PHASES, SimulatedPoint, Simulation
 
@@ -54,7 +54,7 @@ def _speed_rows(simulation: Simulation, names: Sequence[str]) -> list[list[str]]
     for name, point in zip(names, simulation.points, strict=True):
         cells = [name, f"{point.nodes}", f"{point.samples:,.0f}", duration(point.update_seconds), _band(point), f"{point.tokens_per_s:,.0f}"]
         cells += [f"{point.speedup:.1f}", f"{point.efficiency:.0%}", f"{point.mfu:.0%}", duration(point.total_s), device_hours(point.device_hours)]
-        rows.append([*cells, *([f"{point.price or 0:,.2f}"] if has_price else [])])
+        rows.append([*cells, *([amount(point.price or 0.0)] if has_price else [])])
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +41,13 @@ class JsonTail:
 
     def poll(self) -> News:
         """The whole lines that are new; half a line waits for its rest. What is no JSON object is passed over."""
-        try:
-            with self.path.open("rb") as file:
+        # Opening a pipe would wait for its writer.
+        if self.path.is_file():
+            with contextlib.suppress(OSError), self.path.open("rb") as file:
                 return self._read(file.fileno())
-        except OSError:
-            is_anew = self._place is not None
-            self._place, self._mark = None, b""
-            return News([], is_anew)
+        is_anew = self._place is not None
+        self._place, self._mark = None, b""
+        return News([], is_anew)
 
     def _read(self, handle: int) -> News:
         state = os.fstat(handle)

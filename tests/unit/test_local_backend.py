@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -16,11 +17,14 @@ import pytest
 
 from ftcore.spec.errors import CheckpointError, DataError, FtError
 from ftcore.spec.run_dir import RunDir, write_atomic
+from launcher.backends.base import Launch
+from launcher.backends.hosts import summary
 from launcher.failure import RunFailedError
 from launcher.progress import Progress
+from launcher.record import Record
 from launcher.run_folder import locked
 from tests.unit.live_processes import ROOT, alive, environment, noted, wait_until, write_script
-from tests.unit.local_launch import launch
+from tests.unit.local_launch import launch, resolved_for
 
 EMIT = """
 from pathlib import Path
@@ -73,7 +77,7 @@ def test_a_run_that_succeeds(tmp_path: Path) -> None:
     ]
     assert shown.splitlines() == [
         "prepare 0/3: reading",
-        f"starting 2 ranks; their logs are in {tmp_path}/run/logs/attempt_1",
+        f"starting 2 ranks; logs are in {tmp_path}/run/logs/attempt_1",
         "update 1/2  loss 2.0000  lr 1.00e-04  ETA -  1,234 supervised tokens/s  5,678 tokens/s  epoch 0.50",
         "update 2/2  loss 1.0000  lr 1.00e-04  ETA 0:00:00  1,234 supervised tokens/s  5,678 tokens/s  epoch 1.00",
         "evaluation after update 0: loss 4.0000 per supervised token",
@@ -82,6 +86,13 @@ def test_a_run_that_succeeds(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "run/logs/attempt_1/rank_0.log").read_text() == "noise\n"
     assert len(noted(tmp_path)) == 4 and not alive(tmp_path)
+
+
+def test_what_its_caller_deletes_is_not_named_at_the_end(tmp_path: Path) -> None:
+    for name, text in whole_checkpoint(2).items():
+        write_atomic(tmp_path / "run/checkpoints/update_00000002" / name, text)
+    kept = Launch(run_dir=RunDir(tmp_path / "run"), resolved=resolved_for(), attempt=1, environment={}, lock_handle=0, prepare=(), export=None)
+    assert "  checkpoint  " in summary(kept, Record()) and "  checkpoint  " not in summary(dataclasses.replace(kept, keeps=False), Record())
 
 
 def test_a_users_mistake_found_by_the_preparation(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_summary_says_what_the_run_took(tmp_path: Path) -> None:
     add_lines(run_dir.metrics, line(1, attempt=1, time=1200.0), line(2, attempt=1, time=1202.5))
     rendered += [render_summary(Record(), run_folder="r", model_folder=None, checkpoint=None, sums=totals(read_run(run_dir.path)))]
     assert rendered[0].splitlines()[1:] == ["  run folder        r"], "nothing was trained"
-    spent = ["  speed             20 supervised tokens/s, 50 tokens/s, while it trained", "  device time       0.11 h, 1.01 EUR"]
+    spent = ["  speed             20 supervised tokens/s, 50 tokens/s, while it trained", "  device time       0.113 device-hours, 1.01 EUR"]
     assert rendered[1].splitlines()[1:3] == spent
 
 

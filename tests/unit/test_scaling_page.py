@@ -48,6 +48,12 @@ def test_a_page_names_stages_baselines_and_points_without_numbers() -> None:
     assert "fewest ranks of the same stage that were measured (2), not against one rank" in text
 
 
+def test_a_page_says_beside_the_speedups_that_others_used_the_machine() -> None:
+    text = page_of(result(point(1, busy_cores=0.1), point(2, busy_cores=1.5)))
+    assert "Other processes kept cores busy when 2 ranks began" in text
+    assert "Other processes" not in page_of(result(point(1, busy_cores=0.2), point(2)))
+
+
 def test_a_page_of_losses_that_differ() -> None:
     text = page_of(agree(set_against(result(point(1), point(2, losses=(3.0, 1.5)))), 1e-5))
     assert "losses differ" in text and "The points did not train the same" in text

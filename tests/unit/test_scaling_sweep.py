@@ -230,6 +230,13 @@ def test_losses_that_differ_are_status_6(tmp_path: Path) -> None:
     assert caught.value.exit_status == 6
 
 
+def test_the_table_has_a_price_where_one_is_given_and_tells_large_numbers_in_full() -> None:
+    points = (point(1, ideal_speedup=1.0, device_minutes=6.0), point(128, ideal_speedup=128.0, device_minutes=0.3))
+    assert "price" not in render_result(result(*points))
+    head, first, last = render_result(dataclasses.replace(result(*points), price_per_hour=2.0, currency="EUR")).splitlines()[2:5]
+    assert head.endswith("device-min  price EUR") and first.endswith("0.20") and last.endswith("0.01") and "  128  " in last and "e+" not in last
+
+
 def test_a_result_without_points_can_be_shown() -> None:
     assert "no point is measured" in render_result(result())
 

@@ -119,11 +119,11 @@ def test_rates_and_cost_are_those_of_the_record(run_dir: RunDir) -> None:
     assert report.tokens_per_s == attempts(record)[1].tokens_per_s and report.device_hours == totals(record).device_hours == 2 * 90 / 3600
     text = render_report(report)
     assert "speed       15 supervised tokens/s, 50 tokens/s in this attempt" in text and "memory      1.0 GiB, rank 0's peak" in text
-    assert "device time 0.05 h\n" in text, "there is no price"
+    assert "device time 0.05 device-hours\n" in text, "there is no price"
     resolved = load_resolved(run_dir.resolved)
     priced = replace(resolved, spec=replace(resolved.spec, hardware=replace(resolved.spec.hardware, price_per_hour=20.0, currency="EUR")))
     run_dir.resolved.write_text(priced.to_json())
-    assert "device time 0.05 h, 1.00 EUR" in render_report(look(run_dir))
+    assert "device time 0.05 device-hours, 1.00 EUR" in render_report(look(run_dir))
 
 
 def test_a_run_that_never_trained_has_no_speed(run_dir: RunDir) -> None:
