@@ -40,7 +40,8 @@ def main(folder: RunDir) -> None:
 def page_of(result: ScaleResult) -> str:
     """The whole page; equal results give equal text."""
     measured = result.measured
-    sections = [Section(title="Result", blocks=(_tiles(result), _points(result), *_missing(result), *_agreement(result), *_disturbed(result)), lead=_lead(result))]
+    shown = (_tiles(result), _points(result), *_missing(result), *_agreement(result), *_disturbed(result))
+    sections = [Section(title="Result", blocks=shown, lead=_lead(result))]
     if measured:
         sections += [
             Section(title="Scaling", blocks=(Charts(charts=(speedup_chart(result), efficiency_chart(result))),), lead=_base_words(result)),
@@ -51,9 +52,7 @@ def page_of(result: ScaleResult) -> str:
             ),
             Section(title="Throughput and memory", blocks=(Charts(charts=(rate_chart(result), rate_per_rank_chart(result), memory_chart(result))),)),
         ]
-    sections.append(
-        Section(title="How it was measured", blocks=(_how(result), _windows(result), *_notes(result)))
-    )
+    sections.append(Section(title="How it was measured", blocks=(_how(result), _windows(result), *_notes(result))))
     is_bad = result.agreement is not None and not result.agreement.passed
     state, tone = ("losses differ", "wrong") if is_bad else ("losses agree", "good") if result.agreement is not None else ("", "")
     return render_page(f"{result.mode.capitalize()} scaling of {result.model}", sections, subtitle=result.spec, state=state, tone=tone)

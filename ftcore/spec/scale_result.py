@@ -19,6 +19,7 @@ STATES = (MEASURED, WAITING, QUEUED, RUNNING, FAILED, DOES_NOT_FIT, REFUSED)
 BAD_STATES = (FAILED, DOES_NOT_FIT, REFUSED)
 """States of points that can't be measured as they are."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
     """One number of ranks in one ZeRO stage. Numbers are None until it is measured; ratios are against the baseline of its stage."""

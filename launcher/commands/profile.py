@@ -121,9 +121,7 @@ def _profile(given: ProfileOptions) -> RunDir:
     updates, warmup = given.updates or UPDATES, WARMUP if given.warmup is None else given.warmup
     short = profile_spec(resolution.resolved, warmup=warmup, updates=updates, ranks=ranks, memory=given.memory)
     say(f"spec: {resolution.origin}", err=True)
-    run_dir, _ = train_short(
-        ShortRun(verb="profile", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force)
-    )
+    run_dir, _ = train_short(ShortRun(verb="profile", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force))
     return run_dir
 
 
