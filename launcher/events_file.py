@@ -7,9 +7,9 @@ import json
 import os
 from typing import Any
 
+from ftcore.spec.recorded import recorded_object
 from ftcore.spec.run_dir import RunDir
 from launcher.children import Event
-from launcher.json_lines import json_object
 
 
 def add_event(run_dir: RunDir, event: Event) -> None:
@@ -33,7 +33,7 @@ def read_events(run_dir: RunDir, *names: str) -> list[dict[str, Any]]:
     try:
         with run_dir.events.open(encoding="utf-8", errors="replace") as file:
             # Most lines are of other events: those need no parsing.
-            events = [json_object(line) for line in file if any(f'"{name}"' in line for name in names)]
+            events = [recorded_object(line) for line in file if any(f'"{name}"' in line for name in names)]
     except OSError:
         return []
     return [event for event in events if event is not None and event.get("event") in names]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
 
 from ftcore.process import run_dir_argument, run_main
 from ftcore.report.blocks import Block, Cell, Column, Facts, Prose, Section, Table
+from ftcore.report.numbers import kind_name
 from ftcore.report.page import render_page
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.recorded import local_time
 from ftcore.spec.run_dir import RunDir, write_atomic
 
 _TONES = {"ended": "wrong", "wrong": "wrong", "slow": "warn", "note": "soft"}
-_WORDS = {"ended": "it ended the run", "wrong": "it goes wrong", "slow": "it costs time", "note": "worth knowing"}
+_WORDS = {"ended": "It ended the run.", "wrong": "It goes wrong.", "slow": "It costs time.", "note": "Worth knowing."}
 GIB = 2**30
 
 
@@ -35,7 +36,7 @@ def findings_page(found: dict[str, Any]) -> str:
     is_healthy = all(each["severity"] == "note" for each in found["findings"])
     sections = [_section(each) for each in found["findings"]]
     lead = "Nothing stands out: the run is healthy, by what it recorded." if not sections else ""
-    looked = Facts(rows=tuple(("looked at", text) for text in found["looked_at"]) + tuple(("not looked at", text) for text in found["missing"]))
+    looked = Facts(rows=(*_listed("looked at", found["looked_at"]), *_listed("not looked at", found["missing"])))
     total = f" of {found['total_updates']}" if found["total_updates"] else ""
     subtitle = f"attempt {found['attempt']}, update {found['update']}{total}"
     tone = "good" if is_healthy else _TONES[worst]
@@ -52,40 +53,36 @@ def _section(finding: dict[str, Any]) -> Section:
     blocks: list[Block] = [Prose(text=finding["what"], tone=_TONES[finding["severity"]]), Facts(rows=tuple(_facts(finding)))]
     blocks += [Prose(text=text, tone="soft") for text in finding["details"]]
     if finding["causes"]:
-        blocks.append(_list("Why", "", finding["causes"]))
+        blocks.append(Facts(rows=_listed("why", finding["causes"])))
     if finding["evidence"]:
         rows = tuple((each["what"], each["file"]) for each in finding["evidence"])
-        blocks.append(Table(columns=(Column(name="Evidence", is_long=True), Column(name="File", is_long=True)), rows=rows, name="evidence"))
+        blocks.append(Table(columns=(Column(name="what", is_long=True), Column(name="file")), rows=rows, name="Evidence"))
     if finding["items"]:
         blocks.append(_items(finding["items"]))
     if finding["knobs"]:
-        columns = (
-            Column(name="What helps, cheapest first"),
-            Column(name="It gives", is_long=True),
-            Column(name="It costs", is_long=True),
-            Column(name="Taken by"),
-        )
-        blocks.append(Table(columns=columns, rows=tuple(_knob(each) for each in finding["knobs"]), name="what helps"))
+        columns = (Column(name="change"), Column(name="it gives", is_long=True), Column(name="it costs", is_long=True), Column(name="taken by"))
+        blocks.append(Table(columns=columns, rows=tuple(_knob(each) for each in finding["knobs"]), name="What helps, cheapest first"))
     if finding["go_on"]:
-        blocks.append(_list("Go on", "command lines", finding["go_on"]))
-    return Section(title=finding["kind"].replace("_", " ").capitalize(), blocks=tuple(blocks), lead=_WORDS[finding["severity"]])
+        blocks.append(Facts(rows=_listed("go on", finding["go_on"])))
+    return Section(title=kind_name(finding["kind"]), blocks=tuple(blocks), lead=_WORDS[finding["severity"]])
+
+
+def _listed(name: str, texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """Several texts of one name, which stands before the first."""
+    return tuple((name if number == 0 else "", text) for number, text in enumerate(texts))
 
 
 def _facts(finding: dict[str, Any]) -> list[tuple[str, str]]:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(finding["time"])) if finding["time"] else ""
+    when = local_time(finding["time"] or 0.0)
     rank = "" if finding["rank"] is None else str(finding["rank"])
     rows = [("rank", rank), ("host", finding["host"]), ("update", str(finding["update"] or "")), ("phase", finding["phase"]), ("when", when)]
     return [row for row in rows if row[1]]
 
 
-def _list(head: str, name: str, texts: list[str]) -> Table:
-    return Table(columns=(Column(name=head, is_long=True),), rows=tuple((text,) for text in texts), name=name or head)
-
-
 def _items(items: list[dict[str, Any]]) -> Table:
-    columns = (Column(name="Ledger of a rank, GiB"), *(Column(name=name, is_number=True) for name in ("planned", "usual", "here")))
+    columns = (Column(name="item"), *(Column(name=name, is_number=True) for name in ("planned", "usual", "here")))
     rows = tuple((each["name"], *(_gib(each[key]) for key in ("predicted_bytes", "usual_bytes", "here_bytes"))) for each in items)
-    return Table(columns=columns, rows=rows, name="memory ledger")
+    return Table(columns=columns, rows=rows, name="Ledger of a rank, GiB")
 
 
 def _gib(size: int | None) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ftcore.spec.recorded import recorded_object
 from ftcore.spec.run_record import Line, RunRecord, read_run
 
 WHOLE_BYTES = 48 << 20
@@ -47,9 +47,6 @@ def _block_lines(path: Path) -> Iterator[Line]:
             lines = file.read(BLOCK_BYTES).split(b"\n")
             # The first and the last of a block are parts of lines.
             for text in lines[0 if number == 0 else 1 : -1]:
-                try:
-                    line = json.loads(text)
-                except ValueError:
-                    continue
-                if isinstance(line, dict) and type(line.get("update")) is int:
+                line = recorded_object(text)
+                if line is not None and type(line.get("update")) is int:
                     yield line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import CheckpointError
+from ftcore.spec.recorded import recorded_object
 from ftcore.spec.run_dir import RunDir
 
 METRICS_SCHEMA = 1
@@ -85,11 +85,8 @@ def json_lines(path: Path) -> Iterator[Line]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for text in file:
-                try:
-                    found = json.loads(text)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(found, dict):
+                found = recorded_object(text)
+                if found is not None:
                     yield found
     except OSError:
         return
@@ -141,7 +138,6 @@ def _json_file(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return recorded_object(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import CheckpointError, FtError
+from ftcore.spec.recorded import recorded_object
 from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_record import Attempt, Line, RunRecord, attempts, number, read_run
-from launcher.json_lines import json_object
 from launcher.memory.shape import ModelShape
 
 WARM_UP = 2
@@ -121,7 +121,7 @@ def errors_of(seen: Seen, attempt: int) -> list[Line]:
     for event in seen.events("error", attempt):
         found.setdefault(event.get("rank"), {**event, "attempt": attempt})
     for path in sorted(seen.record.run_dir.attempt_logs(attempt).glob("rank_*.error.json")):
-        error = json_object(_text(path))
+        error = recorded_object(_text(path))
         if error is not None and isinstance(error.get("rank"), int):
             found[error["rank"]] = {**found.get(error["rank"], {}), **error, "attempt": attempt}
     return sorted(found.values(), key=lambda each: (bool(each.get("lost_peer")), number(each, "time")))

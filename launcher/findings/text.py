@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 
 from ftcore.spec.errors import visible
+from ftcore.spec.recorded import local_time
 from launcher.findings.finding import ENDED, NOTE, SLOW, WRONG, Finding, Findings, ItemChange, Knob
 from launcher.memory.fit import gib
 
@@ -54,7 +54,7 @@ def _finding(number: int, finding: Finding) -> Iterator[str]:
     )
     facts += [f"update {finding.update}"] if finding.update else []
     facts += [f"phase {finding.phase}"] if finding.phase else []
-    facts += [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(finding.time))] if finding.time else []
+    facts += [when] if (when := local_time(finding.time or 0.0)) else []
     yield f"   {', '.join(facts)}"
     yield from (f"   {line}" for line in finding.details)
     yield from _block("why", finding.causes)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftcore.spec.recorded import recorded_object
 from ftcore.spec.run_dir import RunDir
 from launcher.events_file import read_events
-from launcher.json_lines import json_object
 
 _TAIL_BYTES = 65536
 _HOLDER = re.compile(r"process ([0-9]+) on (\S+)")
@@ -84,7 +84,7 @@ def last_line(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     for line in reversed(lines):
-        found = json_object(line)
+        found = recorded_object(line)
         if found is not None:
             return found
     return {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from rich.text import Text
 
+from ftcore.spec.recorded import local_time
 from launcher.progress import duration, number
 from launcher.watching.view import View
 
@@ -138,7 +138,7 @@ def notices(view: View, count: int) -> list[Text]:
         return []
     lines = []
     for each in view.notices[-count:]:
-        clock = time.strftime("%H:%M:%S", time.localtime(each.time)) if each.time else "        "
+        clock = local_time(each.time, "%H:%M:%S") or "        "
         line = Text(f"{clock} ", style="dim")
         line.append(each.text, f"not dim {TONES[each.tone]}".strip())
         lines.append(line)

@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.json_lines import Message, json_object
+from ftcore.spec.recorded import recorded_object
+from launcher.json_lines import Message
 
 FIRST_BYTES = 1 << 20
 """Of the end of a file that is looked at for the first time."""
@@ -63,7 +64,7 @@ class JsonTail:
         self._place = place + whole
         if is_anew or whole:
             self._mark = os.pread(handle, min(MARK_BYTES, self._place), self._place - min(MARK_BYTES, self._place))
-        lines = [found for line in data[:whole].split(b"\n") if (found := json_object(line)) is not None]
+        lines = [found for line in data[:whole].split(b"\n") if (found := recorded_object(line)) is not None]
         return News(early + lines, is_anew)
 
     def _is_other(self, handle: int, state: os.stat_result) -> bool:
@@ -85,7 +86,7 @@ class JsonTail:
         for number in range(self._samples):
             start = self._line_start(handle, end * number // self._samples)
             line, newline, _ = os.pread(handle, SAMPLE_BYTES, start).partition(b"\n")
-            message = json_object(line) if newline and start < end else None
+            message = recorded_object(line) if newline and start < end else None
             if message is not None:
                 found.append(message)
         return found

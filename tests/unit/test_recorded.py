@@ -1,0 +1,57 @@
+"""Files of a run that are damaged: odd numbers, impossible times, and what is no file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ftcore.spec.recorded import local_time, recorded_object
+from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_lines import json_lines, number
+from launcher.events_file import read_events
+from launcher.inspect.events import last_line
+from launcher.watching.tail import JsonTail
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("NaN", "nan"),
+        ("-Infinity", "-inf"),
+        ("1e400", "1e400"),
+        ("1" + "0" * 400, "1" + "0" * 400),
+        ("9223372036854775807", 9223372036854775807),
+        ("9223372036854775808", "9223372036854775808"),
+        ("0.1234567890123456789012", 0.1234567890123456789012),
+        ("1e300", 1e300),
+        ('"NaN 1e400"', "NaN 1e400"),
+    ],
+)
+def test_numbers_that_no_reader_can_count_with_are_texts(text: str, value: object) -> None:
+    assert recorded_object(f'{{"x": {text}}}') == {"x": value}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "NaN", '{"x": ' + "1" * 5000 + "}", b"\xff\xfe{\x00"])
+def test_what_is_no_object_is_none(text: str | bytes) -> None:
+    assert recorded_object(text) is None
+
+
+def test_a_number_beyond_a_float_is_none() -> None:
+    assert number({"x": 10**400}, "x", 7.0) == 7.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e300, float("nan"), float("inf"), -1e300])
+def test_a_time_that_no_clock_shows_is_empty(seconds: float) -> None:
+    assert local_time(seconds) == ""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "loop"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    path = RunDir(tmp_path).events
+    {"pipe": os.mkfifo, "device": lambda it: it.symlink_to("/dev/zero"), "folder": os.mkdir, "loop": lambda it: it.symlink_to(it.name)}[kind](path)
+    assert list(json_lines(path)) == []
+    assert last_line(path) == {}
+    assert read_events(RunDir(tmp_path), "error") == []
+    assert JsonTail(path).poll().lines == []
