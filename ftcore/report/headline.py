@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ftcore.report.blocks import Block, Prose, Section, Tile, Tiles
 from ftcore.report.curves import as_number, column
-from ftcore.report.numbers import NONE, count, duration, fixed, in_bytes, money, percent, short_number
+from ftcore.report.numbers import NONE, count, duration, fixed, in_bytes, kind_name, money, percent, short_number
 from ftcore.report.phase_times import limiting
 from ftcore.report.run_view import Evaluated, RunView, peak_bytes, perplexity
 
@@ -90,7 +90,7 @@ def _findings(view: RunView) -> Iterator[tuple[str, str]]:
     for kind, times in kinds.items():
         newest = next(event for event in reversed(found) if str(event.get("kind")) == kind)
         often = f" ({times} times, this one last)" if times > 1 else ""
-        yield f"{kind.replace('_', ' ').capitalize()}{often}: {newest.get('what') or 'nothing more is told'}.{_check(newest.get('causes'))}", "warn"
+        yield f"{kind_name(kind)}{often}: {newest.get('what') or 'nothing more is told'}.{_check(newest.get('causes'))}", "warn"
 
 
 def _check(causes: object) -> str:

@@ -46,6 +46,12 @@ def percent(share: float | None) -> str:
     return NONE if share is None or not math.isfinite(share) else f"{100 * share:.1f}{_GAP}%"
 
 
+def kind_name(kind: str) -> str:
+    """A finding's kind as a heading: Slow rank, NaN."""
+    words = kind.replace("_", " ")
+    return "NaN" if words == "nan" else words[:1].upper() + words[1:]
+
+
 def share_tick(share: float) -> str:
     """A share as a percentage, as short as an axis wants it."""
     return f"{100 * share:.3g}{_GAP}%"

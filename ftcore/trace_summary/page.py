@@ -56,7 +56,7 @@ def _advice(summary: Mapping[str, Any]) -> Section:
     for number, each in enumerate(summary["advice"]):
         rows = tuple((str(place), knob) for place, knob in enumerate(each["knobs"], start=1))
         table = Table(columns=(Column(name="try"), Column(name="what", is_long=True)), rows=rows, name=f"What to do about {NAMES[each['part']]}")
-        blocks.append(Prose(text=f"{NAMES[each['part']]}, {percent(each['share'])}: {each['meaning']}"))
+        blocks.append(Prose(text=f"{NAMES[each['part']].capitalize()}, {percent(each['share'])}: {each['meaning']}"))
         blocks.append(table if number == 0 else Folded(summary=f"What to do about {NAMES[each['part']]}", blocks=(table,)))
     return Section(title="What to do about it", blocks=tuple(blocks))
 
@@ -78,7 +78,7 @@ def _phases(summary: Mapping[str, Any]) -> Section:
         y=Axis(name="seconds", show=duration, from_zero=True),
     )
     columns = (Column(name="phase"), Column(name="wall", is_number=True), *(Column(name=NAMES[part], is_number=True) for part in PARTS))
-    rows = tuple((name, duration(each["wall_s"]), *(duration(each[part]) for part in PARTS)) for name, each in phases.items())
+    rows = tuple((name.replace("_", " "), duration(each["wall_s"]), *(duration(each[part]) for part in PARTS)) for name, each in phases.items())
     return Section(title="By phase and rank", blocks=(Charts(charts=(chart, ranks)), Table(columns=columns, rows=rows, name="Phases")))
 
 
@@ -94,7 +94,7 @@ def _ranks(summary: Mapping[str, Any]) -> Section:
         told = each["communication"]
         name = Cell(text=f"{each['rank']} computes longest" if is_slowest else str(each["rank"]), tone="warn" if is_slowest else "")
         rows.append((name, each["host"], duration(each["wall_s"]), *parts, percent(told["overlap_share"]), duration(told["waiting_s"]), in_bytes(peak)))
-    return Section(title="Ranks", lead=imbalance_text(uneven), blocks=(Table(columns=columns, rows=tuple(rows), name="Ranks"),))
+    return Section(title="Ranks", lead=imbalance_text(uneven), blocks=(Table(columns=columns, rows=tuple(rows), name="Time of each rank"),))
 
 
 def imbalance_text(uneven: Mapping[str, Any]) -> str:
@@ -133,4 +133,4 @@ def _table(rows: list[dict[str, Any]], name: str, *, on_device: bool) -> Table:
 def _collectives(summary: Mapping[str, Any]) -> Section:
     columns = (Column(name="collective"), Column(name="seconds", is_number=True), Column(name="calls", is_number=True))
     rows = tuple((each["name"], duration(each["seconds"]), count(each["calls"])) for each in summary["collectives"])
-    return Section(title="Collectives", blocks=(Table(columns=columns, rows=rows, name="Collectives"),) if rows else ())
+    return Section(title="Collectives", blocks=(Table(columns=columns, rows=rows, name="Time in collectives"),) if rows else ())

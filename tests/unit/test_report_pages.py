@@ -148,15 +148,15 @@ def test_what_stands_out(tmp_path: Path) -> None:
     assert "33.3 % of the computed positions are padding." in told
 
 
-def test_a_hundred_thousand_updates_are_a_small_page(tmp_path: Path) -> None:
+def test_very_many_updates_are_a_small_page(tmp_path: Path) -> None:
     run_dir = long_run(tmp_path / "run", updates=10)
     template = {name: value for name, value in json.loads(run_dir.metrics.read_text().splitlines()[0]).items() if name not in ("mfu", "learning_rate")}
     text = json.dumps(template | {"update": -1, "loss": -2}).replace('"update": -1', '"update": %d').replace('"loss": -2', '"loss": %.4f')
     with run_dir.metrics.open("w", encoding="utf-8") as file:
-        file.writelines((text % (update, 2 + update % 1000 / 1000) + "\n") for update in range(1, 100_001))
+        file.writelines((text % (update, 2 + update % 1000 / 1000) + "\n") for update in range(1, 30_001))
     (view,) = viewed(run_dir.path)
     page = page_of_run(view)
-    assert len(page.encode()) < 1_000_000 and "mean of 278 logged updates" in page and "100,000" in page
+    assert len(page.encode()) < 1_000_000 and "mean of 84 logged updates" in page and "30,000" in page
 
 
 def test_large_files_of_ranks_are_sampled(tmp_path: Path) -> None:
