@@ -10,6 +10,7 @@ from pathlib import Path
 from ftcore.spec.deals import Case
 from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import ResolvedSpec
+from ftcore.spec.sections import BatchSection
 from launcher.combinations.verdict import verdict
 from launcher.memory.accelerators import Accelerator
 from launcher.memory.cost import run_data
@@ -131,7 +132,7 @@ def _simulation(question: Question, setting: Setting, deal: str, points: tuple[S
         band=in_words(is_tied=is_tied, on_cpu=on_cpu),
         currency=resolved.spec.hardware.currency,
         points=points,
-        notes=_notes(setting, network.notes),
+        notes=(*_notes(setting, network.notes), *_all_the_data(setting, points)),
     )
 
 
@@ -149,6 +150,21 @@ def _notes(setting: Setting, of_network: tuple[str, ...]) -> tuple[str, ...]:
     if setting.data.train.is_assumed:
         notes.append(f"lengths of the data: {setting.data.train.origin}")
     return tuple(notes)
+
+
+def _all_the_data(setting: Setting, points: tuple[SimulatedPoint, ...]) -> tuple[str, ...]:
+    """Which points' updates are smaller than asked for, since they hold every sample of the data already."""
+    less = list(dict.fromkeys(f"{point.ranks:,}" for point in points if _is_short(sized(setting, point.ranks).spec.batch, point)))
+    if not less:
+        return ()
+    ranks = f"{', '.join(less)} rank{'s' if less != ['1'] else ''}"
+    return (f"on {ranks} an update is smaller than asked for: it holds all {setting.data.train.samples:,} samples of the data",)
+
+
+def _is_short(batch: BatchSection, point: SimulatedPoint) -> bool:
+    if batch.global_batch_size is not None:
+        return point.samples < batch.global_batch_size
+    return point.tokens < 0.99 * (batch.tokens_per_update or 0)
 
 
 def _check(question: Question) -> None:

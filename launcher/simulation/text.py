@@ -35,11 +35,12 @@ def _name(point: SimulatedPoint, *, has_stages: bool) -> str:
 
 def _head(simulation: Simulation) -> str:
     first = simulation.points[0]
-    grows = "the update stays" if simulation.mode == "strong" else f"the update of {first.ranks} ranks grows with them"
+    fewest = f"{first.ranks} rank{'s' if first.ranks > 1 else ''}"
+    grows = "the update stays" if simulation.mode == "strong" else f"the update of {fewest} grows with the ranks"
     rows = [
         ("simulated", f"{simulation.origin}: {simulation.model}, {simulation.method}; nothing was run"),
         ("on", f"{simulation.accelerator}, up to {simulation.gpus_per_node} a host, {simulation.network} between hosts"),
-        ("mode", f"{simulation.mode}: {grows}; speedup against {first.ranks} rank{'s' if first.ranks > 1 else ''}, counted as {first.ranks}"),
+        ("mode", f"{simulation.mode}: {grows}; speedup against {fewest}, counted as {first.ranks}"),
         ("tied to", simulation.anchor),
         ("dealt", simulation.deal),
         ("band", simulation.band),

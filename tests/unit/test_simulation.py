@@ -76,6 +76,17 @@ def test_what_is_no_network(text):
     assert "--network" in str(raised.value) and "8x400" in str(raised.value)
 
 
+@pytest.mark.parametrize(("mode", "less"), [("weak", "on 64, 512 ranks an update is smaller"), ("strong", "")])
+def test_an_update_that_holds_all_the_data_is_told(mode, less, monkeypatch):
+    data = RunData(train=counted(samples=2000), evaluated_tokens=0)
+    monkeypatch.setattr("launcher.simulation.sweep.run_data", lambda resolved: data)
+    found = simulate_all(question(mode=mode))
+    assert [point.samples for point in found.points] == ([1024, 2000, 2000] if mode == "weak" else [1024] * 3)
+    told = [note for note in found.notes if "holds all 2,000 samples" in note]
+    assert [note.startswith(less) for note in told] == ([True] if less else [])
+    assert ("the update of 8 ranks grows with the ranks" in render_simulation(found)) is (mode == "weak")
+
+
 def test_more_ranks_take_more_device_time():
     of = {ranks: point_of(setting(), ranks, 3) for ranks in (8, 64, 512)}
     assert [each.nodes for each in of.values()] == [1, 8, 64] and all(each.samples == 1024 for each in of.values())
