@@ -79,15 +79,15 @@ class EvaluationHistory:
 
 def evaluation_history(record: RunRecord) -> EvaluationHistory | None:
     """The evaluations of the run's metric; None before there is one with a finite loss."""
-    spec = record.resolved.get("spec") or {}
-    evaluation, schedule = _section(spec, "evaluation"), _section(spec, "schedule")
+    spec = _section(record.resolved, "spec")
+    evaluation = _section(spec, "evaluation")
     metric = str(_section(spec, "checkpoint").get("metric_for_best_model") or "loss")
     points, dropped = _points(record.events, metric)
     last = record.updates[-1] if record.updates else {}
     total = int(number(last, "total_updates", number(_section(spec, "train"), "max_steps")))
     if not points or total <= 0:
         return None
-    course = ScheduleSection(**{each.name: schedule[each.name] for each in dataclasses.fields(ScheduleSection) if schedule.get(each.name) is not None})
+    course = _course(_section(spec, "schedule"))
     return EvaluationHistory(
         metric=metric,
         points=points,
@@ -125,6 +125,21 @@ def rising_since(points: Sequence[tuple[int, float]]) -> int | None:
 def _section(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = spec.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _course(raw: Mapping[str, Any]) -> ScheduleSection:
+    """The schedule; what is of no use in it, as in a damaged file, is as if it had not been given."""
+    known = {each.name: raw.get(each.name) for each in dataclasses.fields(ScheduleSection)}
+    fit: dict[str, Any] = {name: value for name, value in known.items() if _is_fit(name, value)}
+    return ScheduleSection(**fit)
+
+
+def _is_fit(name: str, value: Any) -> bool:
+    if name.endswith("_type"):
+        return isinstance(value, str)
+    if name.endswith("_steps"):
+        return type(value) is int
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _points(events: Iterable[Mapping[str, Any]], metric: str) -> tuple[tuple[tuple[int, float], ...], int]:

@@ -68,6 +68,15 @@ def test_why_there_is_no_forecast(tmp_path: Path, losses: dict[int, float], word
     assert words in str(learning(view, foreseen))
 
 
+def test_a_damaged_spec_leaves_a_forecast(tmp_path: Path) -> None:
+    path = cut(tmp_path / "run", updates=36, losses=FALLING)
+    whole = forecast(viewed(path)[0].record)
+    resolved = json.loads((path / "resolved.json").read_text())
+    resolved["spec"]["schedule"] = {"warmup_steps": "x", "warmup_ratio": [1], "lr_scheduler_type": 5, "decay_steps": True, "min_lr_ratio": math.nan}
+    (path / "resolved.json").write_text(json.dumps(resolved))
+    assert forecast(viewed(path)[0].record) == whole
+
+
 def test_early_stopping_is_told(tmp_path: Path) -> None:
     (view,) = viewed(cut(tmp_path / "run", updates=36, losses=FALLING), state="running")
     foreseen = forecast(view.record)
