@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from ftcore.attribution.charge import charge_waits, clock_offsets, excess, shares_of_phases
+from ftcore.attribution.exchange import from_rows, to_row
+from ftcore.attribution.phases import BUSY
+from ftcore.attribution.timeline import Stretch
 
 TRANSFER = 0.001
 
@@ -89,3 +92,38 @@ def test_excess_is_over_the_median_of_the_others() -> None:
 def test_lateness_is_shared_out_by_what_was_longer() -> None:
     assert shares_of_phases(np.array([0.3, -0.1, 0.1])) == pytest.approx([0.75, 0.0, 0.25])
     assert shares_of_phases(np.array([-0.3, -0.1, -0.2])).tolist() == [0.0, 1.0, 0.0]
+
+
+def stretch(*, came: float, waited: float, spilled: float, backward: float) -> Stretch:
+    """Ten seconds in which the only collective with a slot is one of training; those for which none was left took `spilled` more."""
+    busy = [0.0, 0.0, backward, *[0.0] * (len(BUSY) - 3)]
+    return Stretch(
+        began=0.0,
+        seconds=10.0,
+        busy=busy,
+        held_up=[0.0] * len(BUSY),
+        blocked=[[waited, spilled], [0.0, 0.0], [0.0, 0.0]],
+        elsewhere=0.0,
+        counts=[3, 0, 0],
+        capacities=(1, 0, 0),
+        came=[came],
+        waits_from=[came],
+        waited=[waited],
+        synchronises=[True],
+    )
+
+
+def test_collectives_without_a_slot_are_charged_like_those_with_one() -> None:
+    """Rank 0 waits 0.9 of the 1.0 s of its first collective for rank 2; of the 2 s of its others it is taken to wait 1.8."""
+    of = [(0.0, 1.0, 2.0, 7.0), (0.5, 0.5, 0.0, 9.5), (0.9, 0.1, 0.2, 9.7)]
+    stretches = [stretch(came=came, waited=waited, spilled=spilled, backward=busy) for came, waited, spilled, busy in of]
+    rows = np.array([to_row(each, [1.5], cost=10.0, updates=2) for each in stretches])
+    told, _ = from_rows(rows, 1, stretches[0], hosts=("a",) * 3, clocks=("a",) * 3)
+    assert told.sums == [4.5] and told.phases is not None
+    ranks = told.phases.ranks
+    assert [each.phases["idle"] for each in ranks] == pytest.approx([2.7, 0.4, 0.0])
+    assert [each.phases["communication"] for each in ranks] == pytest.approx([0.3, 0.1, 0.3])
+    assert [each.caused_idle_seconds for each in ranks] == pytest.approx([0.0, 0.0, 3.1])
+    assert all(sum(each.phases.values()) == pytest.approx(each.phase_seconds) for each in ranks)
+    slowest = told.phases.slowest
+    assert slowest is not None and (slowest.rank, slowest.phase) == (2, "backward") and slowest.share == pytest.approx(3.1 / 2 / 10)

@@ -136,7 +136,10 @@ def test_mfu_and_energy_are_means_and_sums_of_all_or_nothing(tmp_path: Path) -> 
     add_lines(run_dir.metrics, line(1, attempt=1, time=3.0, seconds=1.0, **measured), line(2, attempt=1, time=6.0, seconds=3.0, mfu=0.1, energy_joules=30.0))
     found = totals(read_run(run_dir.path))
     assert (found.mfu, found.energy_joules) == (pytest.approx(0.2), 40.0)
-    add_lines(run_dir.metrics, line(3, attempt=1, time=9.0, mfu=None, energy_joules=None))
+    # Of device time: four ranks for a second more count four times.
+    add_lines(run_dir.metrics, line(3, attempt=2, time=9.0, seconds=1.0, world_size=4, mfu=0.4, energy_joules=2.0))
+    assert totals(read_run(run_dir.path)).mfu == pytest.approx((2 * 1 * 0.5 + 2 * 3 * 0.1 + 4 * 1 * 0.4) / (2 * 1 + 2 * 3 + 4 * 1))
+    add_lines(run_dir.metrics, line(4, attempt=2, time=9.0, mfu=None, energy_joules=None))
     found = totals(read_run(run_dir.path))
     assert (found.mfu, found.energy_joules) == (None, None)
 

@@ -79,6 +79,8 @@ def test_every_point_is_measured_and_kept(tmp_path: Path, runs: Runs, capsys: py
     assert [each.speedup for each in found.points] == [1.0, 2.0, 4.0] and found.agreement.passed
     assert [each.oversubscribed for each in found.points] == [False, False, True] and found.points[2].normalised_efficiency == 2.0
     assert found.points[0].run_updates == 100 and found.points[1].device_minutes == pytest.approx(100 * 1.0 / 60 * 2)
+    assert all(each.supervised_tokens_per_s_per_rank * each.ranks == pytest.approx(each.supervised_tokens_per_s) for each in found.points)
+    assert all(each.supervised_tokens_per_s * each.update_seconds == pytest.approx(each.supervised_tokens) for each in found.points)
     assert found.points[2].devices == 2 and found.points[2].device_minutes == pytest.approx(100 * 0.5 / 60 * 2)
     assert not list(tmp_path.glob("points/*/checkpoints"))
     said = capsys.readouterr().out

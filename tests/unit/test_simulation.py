@@ -11,6 +11,7 @@ import pytest
 
 from ftcore.batch.cost import AttentionShare, sample_costs
 from ftcore.batch.deal import deal_many
+from ftcore.spec.deals import Dealt
 from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host
 from launcher.memory.accelerators import find_accelerator
@@ -92,7 +93,9 @@ def test_more_ranks_take_more_device_time():
     assert [each.nodes for each in of.values()] == [1, 8, 64] and all(each.samples == 1024 for each in of.values())
     for each in of.values():
         assert sum(each.phases.values()) == pytest.approx(each.update_seconds)
-        assert each.low_s < each.update_seconds < each.high_s and each.tokens_per_s == pytest.approx(each.tokens / each.update_seconds)
+        off = half_width(ranks=each.ranks, anchor_ranks=None, communication_share=each.phases["communication"] / each.update_seconds, on_cpu=False)
+        assert (each.low_s / each.update_seconds, each.high_s / each.update_seconds) == pytest.approx((1 - off, 1 + off)) and 0 < off < 1
+        assert each.tokens_per_s == pytest.approx(each.tokens / each.update_seconds)
         assert each.device_hours == pytest.approx(each.total_s * each.ranks / 3600) and each.supervised_tokens_per_s == pytest.approx(each.tokens_per_s / 2)
     points = [set_against(each, of[8]) for each in of.values()]
     assert points[0].speedup == 8 and points[0].efficiency == 1
@@ -128,6 +131,13 @@ def test_unlike_lengths_wait():
     spread = counted(histogram={200: 50_000, 4000: 5_000})
     few, many, alike = (point_of(setting(lengths=lengths, samples=samples), 8, 2) for lengths, samples in ((spread, 8), (spread, 4096), (counted(), 8)))
     assert few.phases["idle"] > 0.3 * few.update_seconds and many.phases["idle"] < 0.05 * many.update_seconds and alike.phases["idle"] == 0
+
+
+@pytest.mark.parametrize(("stage", "waits"), [(2, 0.25), (3, 0.5)])
+def test_ranks_wait_for_the_dearest_of_an_update_or_of_each_micro_step(stage, waits):
+    dealt = Dealt(ranks=8, updates=5, micro_steps=16, samples=1024, tokens=1e6, imbalance=1.25, step_imbalance=1.5)
+    phases = point_of(setting(dealt={8: dealt}), 8, stage).phases
+    assert phases["idle"] == pytest.approx(waits * phases["compute"])
 
 
 def test_a_made_up_deal_is_near_the_real_one():
