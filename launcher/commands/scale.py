@@ -110,16 +110,19 @@ _OF_MEASURING = ("windows", "window_updates", "warm_up", "tolerance", "threads",
 def run(given: ScaleOptions, named: set[str]) -> None:
     """Measures or simulates; `named` are the options on the command line. Raises the FtError of what went wrong."""
     from launcher.early_stops import early_stops
+    from launcher.scaling.asked import require_given
 
+    lists = {"ranks": given.ranks, "stages": given.stages, "simulate": given.simulate}
+    require_given({name: text for name, text in lists.items() if name in named}, given.tolerance)
     if given.simulate:
-        _refuse(named, (*_OF_MEASURING, *_OF_JOBS), "--simulate runs nothing")
+        _refuse(named, (*_OF_MEASURING, *_OF_JOBS), "--simulate runs nothing (numbers of ranks stand behind it: --simulate 8,64)")
         _simulate(given)
         return
-    _refuse(named, _OF_SIMULATION, "these are for --simulate N,N...")
+    _refuse(named, _OF_SIMULATION, "only with --simulate N,N...")
     with early_stops():
         folder = next((text for text in given.arguments if "=" not in text and Path(text).is_dir()), None)
         if folder is None:
-            _refuse(named, () if given.submit else (*_OF_JOBS, "wait"), "these go with --submit")
+            _refuse(named, () if given.submit else (*_OF_JOBS, "wait"), "only with --submit")
             _start(given)
             return
         others = {"sets"} if len(given.arguments) > 1 else set()

@@ -85,9 +85,9 @@ def _looked_at(seen: Seen) -> Iterable[str]:
     if record.updates:
         yield f"metrics.jsonl: updates {record.updates[0]['update']} to {record.updates[-1]['update']}"
     if record.ranks:
-        yield f"metrics/: {len(record.ranks)} ranks"
+        yield f"metrics/: {_counted(len(record.ranks), 'rank', 's')}"
     if record.events:
-        yield f"events.jsonl: {len(record.events)} events of {len(seen.launches)} launches"
+        yield f"events.jsonl: {_counted(len(record.events), 'event', 's')} of {_counted(len(seen.launches), 'launch', 'es')}"
     if found.seconds > 0:
         what = "phases" if found.measured else "parts of an update (logging.phases: false measures no others)"
         named = ", ".join(
@@ -101,3 +101,7 @@ def _looked_at(seen: Seen) -> Iterable[str]:
     logs = record.run_dir.attempt_logs(max(1, seen.attempt))
     if logs.is_dir():
         yield f"{logs.relative_to(seen.run)}: errors and stacks of ranks"
+
+
+def _counted(count: int, name: str, ending: str) -> str:
+    return f"{count} {name}{'' if count == 1 else ending}"

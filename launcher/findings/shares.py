@@ -107,15 +107,29 @@ class Speed:
 
     measured_s: float
     planned_s: float
+    """Of an update with as many tokens as the run's have."""
+    tokens: float
+    planned_tokens: float
+    """Of an update; 0: the forecast does not say."""
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the plan thought of clearly larger or smaller updates, whose lengths it had to assume."""
+        return self.planned_tokens > 0 and not 0.9 < self.tokens / self.planned_tokens < 1.1
 
 
 def speed(seen: Seen) -> Speed | None:
-    """The median update beside the forecast of memory.json; None where either is missing."""
-    forecast = (seen.record.memory or {}).get("forecast")
-    planned = number(forecast, "update_s") if isinstance(forecast, dict) else 0.0
-    parts = [covered(line) for line in seen.steady()]
-    measured = middle(part.train_s / part.updates for part in parts if part.updates)
-    return Speed(measured_s=measured, planned_s=planned) if planned > 0 and measured > 0 else None
+    """The median update beside the forecast of memory.json, whose computing is scaled to the tokens that updates hold; None where either is missing."""
+    found = (seen.record.memory or {}).get("forecast")
+    forecast = found if isinstance(found, dict) else {}
+    planned, planned_tokens = number(forecast, "update_s"), number(forecast, "tokens_an_update")
+    parts = [part for line in seen.steady() if (part := covered(line)).updates]
+    measured, tokens = middle(part.train_s / part.updates for part in parts), middle(part.tokens / part.updates for part in parts)
+    if planned <= 0 or measured <= 0:
+        return None
+    if planned_tokens > 0 and tokens > 0:
+        planned += (number(forecast, "compute_s") + number(forecast, "memory_s")) * (tokens / planned_tokens - 1)
+    return Speed(measured_s=measured, planned_s=planned, tokens=tokens, planned_tokens=planned_tokens if tokens > 0 else 0.0)
 
 
 def evidence(found: Shares, phase: str) -> Evidence:

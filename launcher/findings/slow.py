@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ftcore.spec.run_record import number
+from launcher.findings.busy_host import held_up
 from launcher.findings.finding import SLOW, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of, middle
 from launcher.findings.shares import Shares, evidence, shares, speed
@@ -26,7 +27,8 @@ def slow_findings(seen: Seen) -> list[Finding]:
     if found.updates < LEAST_UPDATES or found.seconds <= 0:
         return []
     checks: tuple[Callable[[Seen, Shares], Finding | None], ...] = (_data, waiting, _talking, _saving, _scoring, _unnamed, _behind)
-    return [finding for check in checks if (finding := check(seen, found)) is not None]
+    told = [held_up(seen), *(check(seen, found) for check in checks)]
+    return [finding for finding in told if finding is not None]
 
 
 def _data(seen: Seen, found: Shares) -> Finding | None:
@@ -174,7 +176,9 @@ def _behind(seen: Seen, found: Shares) -> Finding | None:
     if pace is None or pace.measured_s < BEHIND * pace.planned_s:
         return None
     forecast = (seen.record.memory or {}).get("forecast") or {}
-    planned = number(forecast, "compute_s") + number(forecast, "memory_s")
+    larger = pace.tokens / pace.planned_tokens if pace.is_corrected else 1.0
+    planned = (number(forecast, "compute_s") + number(forecast, "memory_s")) * larger
+    counted = (f"counted for the {pace.tokens:,.0f} tokens of an update; the plan had {pace.planned_tokens:,.0f}",) if pace.is_corrected else ()
     computed = found.an_update("forward", "backward", "optimizer")
     times = pace.measured_s / pace.planned_s
     notes = tuple(f"the plan: {text}" for text in forecast.get("notes") or ())
@@ -183,14 +187,14 @@ def _behind(seen: Seen, found: Shares) -> Finding | None:
         severity=SLOW,
         what=f"an update takes {pace.measured_s:.3g} s, {times:.1f} times the {pace.planned_s:.3g} s of the plan",
         weight=min(0.5, 1 - 1 / times) * 0.5,
-        details=(f"computing takes {computed:.3g} s an update, {planned:.3g} s in the plan", *notes),
+        details=(*counted, f"computing takes {computed:.3g} s an update, {planned:.3g} s in the plan", *notes),
         causes=(
             "the findings beside this one come first",
             "other processes on the device, a clock that is throttled, or a plan that does not know this machine (`ftlaunch pilot` measures it)",
         ),
         evidence=(
             Evidence(what=f"median {pace.measured_s:.3g} s an update", file="metrics.jsonl"),
-            Evidence(what=f"planned {pace.planned_s:.3g} s", file="memory.json"),
+            Evidence(what=f"planned {number(forecast, 'update_s'):.3g} s", file="memory.json"),
         ),
     )
 

@@ -12,6 +12,7 @@ from ftcore.spec.errors import CheckpointError, ClusterError
 from ftcore.spec.resolved import load_resolved
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_record import RunRecord, attempts, read_run, totals
+from ftcore.spec.scale_result import ScaleDir
 from launcher.events_file import read_events
 from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
@@ -129,7 +130,10 @@ def find_runs(path: Path) -> list[RunDir]:
         return [folder]
     runs = [RunDir(child.parent) for child in sorted(folder.path.glob("*/resolved.json"))] if folder.path.is_dir() else []
     if not runs:
-        raise CheckpointError(f"{path} holds no run", where=str(path), fix="name a run folder that ftlaunch printed, or the folder of an array")
+        fix = "name a run folder that ftlaunch printed, or the folder of an array"
+        if ScaleDir(folder.path).result.is_file():
+            fix = f"it is a scaling test: its page is {path}/scale.html, the runs of its points are in {path}/points; `ftlaunch scale {path}` goes on with it"
+        raise CheckpointError(f"{path} holds no run", where=str(path), fix=fix)
     return runs
 
 

@@ -102,6 +102,28 @@ def test_slower_than_planned(run: RecordedRun) -> None:
     assert "3 s, 3.0 times the 1 s of the plan" in found(run)["slower_than_planned"].what
 
 
+def test_a_plan_that_assumed_other_lengths_is_counted_for_the_runs_own(run: RecordedRun) -> None:
+    forecast = run.memory["forecast"]
+    forecast["tokens_an_update"] = 2000.0
+    run.trained(20, seconds=3.0)
+    run.ended(0, "done")
+    assert "slower_than_planned" not in found(run), "1.9 s for updates of twice the tokens"
+    forecast["tokens_an_update"] = 3000.0
+    behind = found(run)["slower_than_planned"]
+    assert "2.3 times the 1.3 s of the plan" in behind.what and behind.details[0] == "counted for the 4,000 tokens of an update; the plan had 3,000"
+
+
+def test_a_host_without_processors_for_its_ranks(tmp_path: Path) -> None:
+    run = RecordedRun(tmp_path / "run", ranks=2)
+    run.trained(20, of_rank=[{"held_up_seconds": 0.3}, {"held_up_seconds": 0.1}])
+    run.ended(0, "done")
+    finding = found(run)["busy_host"]
+    assert finding.severity == SLOW and finding.host == "localhost" and finding.what.startswith("20% of the time ranks on localhost stood still")
+    calm = RecordedRun(tmp_path / "calm", ranks=2)
+    calm.trained(20, of_rank=[{"held_up_seconds": 0.05}, {"held_up_seconds": 0.01}])
+    assert "busy_host" not in found(calm)
+
+
 def test_padding_and_small_micro_steps(run: RecordedRun) -> None:
     run.set("batch", layout="padded")
     run.trained(20, computed_tokens=8000, micro_steps=8)

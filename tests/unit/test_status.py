@@ -184,3 +184,10 @@ def test_the_command(run_dir: RunDir) -> None:
     assert [each["run"] for each in json.loads(ftlaunch(folder, "status", ".", "--json").stdout)] == ["run"]
     assert ftlaunch(folder, "status", ".").stdout.startswith("run: failed  update 3/10")
     assert ftlaunch(folder, "status", "none").returncode == 5
+
+
+def test_the_folder_of_a_scaling_test_is_no_run_but_is_known(tmp_path: Path) -> None:
+    (tmp_path / "scale.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="holds no run") as caught:
+        find_runs(tmp_path)
+    assert f"its page is {tmp_path}/scale.html" in str(caught.value.problems[0].fix)
