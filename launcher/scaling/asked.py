@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from ftcore.spec.errors import Problem, SpecError
 
 MOST_RANKS = 100_000
+MOST_POINTS = 1000
+"""In one list: more make no table that is read, and minutes of computing."""
 STAGES = (0, 1, 2, 3)
 
 
@@ -14,9 +19,24 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     fix = "give numbers from 1 with commas between them: 1,2,4,8"
     problems = [Problem(what=f"'{part}' is no number of ranks", where=option, fix=fix) for part in dict.fromkeys(wrong)]
     problems += [Problem(what=f"{number:,} is no number of ranks", where=option, fix=fix) for number in numbers if not 1 <= number <= MOST_RANKS]
+    if len(set(numbers)) > MOST_POINTS:
+        problems.append(Problem(what=f"{len(set(numbers)):,} numbers of ranks are more than {MOST_POINTS:,}", where=option, fix="give fewer, such as 1,2,4,8"))
     if problems:
         raise SpecError(problems)
     return tuple(sorted(set(numbers)))
+
+
+def require_given(texts: Mapping[str, str], tolerance: float | None) -> None:
+    """`texts`: lists of numbers as the command line gave them.
+
+    Raises SpecError for those that hold nothing, as where a shell's variable is not set, and for a tolerance that is no number.
+    """
+    fix = "give numbers with commas between them, or leave it out"
+    problems = [Problem(what="there is no number in it", where=f"--{name}", fix=fix) for name, text in texts.items() if not text.strip()]
+    if tolerance is not None and not math.isfinite(tolerance):
+        problems.append(Problem(what=f"{tolerance} is no distance of losses", where="--tolerance", fix="give a number from 0, such as 1e-5"))
+    if problems:
+        raise SpecError(problems)
 
 
 def parse_stages(text: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ftcore.spec.errors import SpecError
 from ftcore.spec.resolved import Host
 from launcher.memory.lengths import DataLengths
 from launcher.scaling import machines as machines_module
-from launcher.scaling.asked import parse_counts, parse_stages
+from launcher.scaling.asked import parse_counts, parse_stages, require_given
 from launcher.scaling.machines import busy_cores, check_ranks, default_ranks, find_machines, share_of, take_hosts, threads_of
 from launcher.scaling.notes import notes_of, weak_notes
 from launcher.scaling.points import grown, make_point, plan_points
@@ -29,6 +29,19 @@ def test_numbers_of_ranks() -> None:
         parse_counts("0,-2,a,1.5,,100001", "--ranks")
     told = [problem.what for problem in caught.value.problems]
     assert told == [f"{text} is no number of ranks" for text in ("'a'", "'1.5'", "''", "0", "-2", "100,001")]
+
+
+@pytest.mark.parametrize("tolerance", [float("nan"), float("inf")])
+def test_lists_without_a_number_and_tolerances_that_are_none_are_refused(tolerance: float) -> None:
+    with pytest.raises(SpecError) as caught:
+        require_given({"ranks": "", "stages": "0", "simulate": " "}, tolerance)
+    assert [problem.where for problem in caught.value.problems] == ["--ranks", "--simulate", "--tolerance"]
+    require_given({"ranks": "1"}, 0.0)
+
+
+def test_more_numbers_than_a_table_holds_are_refused() -> None:
+    with pytest.raises(SpecError, match="1,001 numbers of ranks"):
+        parse_counts(",".join(map(str, range(1, 1002))), "--simulate")
 
 
 def test_stages() -> None:
