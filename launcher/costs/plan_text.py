@@ -1,8 +1,10 @@
-"""Plans as a terminal shows them."""
+"""Plans as a terminal shows them. Reads in 100 columns, but for lines to copy."""
 
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Sequence, Set
 
 from launcher.costs.copy_line import Asked, copy_line
@@ -11,12 +13,14 @@ from launcher.costs.planning import Planning
 from launcher.memory.cost_text import amount as shown_amount
 from launcher.memory.cost_text import device_hours, duration
 
-HEAD = (
-    *("ranks", "hosts", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "a million", "deadline", "save_steps"),
-    "how, tokens a micro-step",
-)
-NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8, 9, 11}
+WIDTH = 100
+HEAD = ("ranks", "stage", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "deadline")
+HOW_HEAD = ("ranks", "market", "hosts", "how, tokens a micro-step", "save_steps", "a million")
+NUMBERS = {0, 1, 3, 4, 5, 6, 7, 8}
 """Columns that stand to the right."""
+HOW_NUMBERS = {0, 2, 4, 5}
+_UNIT, _NO_BREAK = re.compile(r"(?<=\d) (?=(?:d|h|min|s|ranks?|hosts?|[A-Z]{3})\b)"), "\u00a0"
+"""No line breaks between a number and what it is of."""
 UNITS = ((86400, "d", 4 * 86400), (3600, "h", 5400), (60, "min", 90))
 """Seconds, name, and the seconds from which on a unit is used."""
 
@@ -26,11 +30,20 @@ def render_planning(planning: Planning, asked: Asked, *, everything: bool = Fals
     rows = planning.plans if everything else _best_of_each(planning.plans)
     head = f"{planning.origin}\n{planning.model} on {planning.accelerator}, {planning.gpus_per_node} a host\n"
     unfit = [f"{each.ranks} ranks do not fit: {each.why}" for each in planning.unfit]
-    lines = [head, *verdict(planning, asked), "", table([_head(planning.terms.prices.currency), *(_row(plan) for plan in rows)], NUMBERS), ""]
+    currency = planning.terms.prices.currency
+    plans = table([_head(HEAD, currency), *(_row(plan) for plan in rows)], NUMBERS)
+    hows = table([_head(HOW_HEAD, currency), *(_how(plan) for plan in rows)], HOW_NUMBERS)
     left = len(planning.plans) - len(rows)
-    lines += [f"{left} more plans in other ZeRO stages: --all"] if left else []
-    lines += [*unfit, *planning.notes, *formulas(planning)]
-    return "\n".join(lines)
+    notes = [f"{left} more plans in other ZeRO stages: --all"] if left else []
+    notes += [*unfit, *planning.notes, *formulas(planning)]
+    return "\n".join([head, *verdict(planning, asked), "", plans, "", hows, "", *wrapped(notes)])
+
+
+def wrapped(lines: Sequence[str]) -> list[str]:
+    """Lines of at most WIDTH columns; what a line goes on with is indented. A word that is longer stays whole."""
+    kept = [_UNIT.sub(_NO_BREAK, line) for line in lines]
+    parts = [part for line in kept for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)]
+    return [part.replace(_NO_BREAK, " ") for part in parts]
 
 
 def verdict(planning: Planning, asked: Asked) -> list[str]:
@@ -48,7 +61,7 @@ def verdict(planning: Planning, asked: Asked) -> list[str]:
     else:
         lines = [f"No plan meets {duration(deadline)}. The fastest: {describe(best, planning)}"]
         lines += [_advice(planning)]
-    return [*lines, f"    {command}", *([f"    {hint}"] if hint else [])]
+    return [*wrapped(lines), f"    {command}", *([f"    {hint}"] if hint else [])]
 
 
 def _advice(planning: Planning) -> str:
@@ -107,8 +120,8 @@ def _best_of_each(plans: Sequence[Plan]) -> list[Plan]:
     return list(found.values())
 
 
-def _head(currency: str) -> list[str]:
-    return [f"{name} {currency}" if name == "price" else name for name in HEAD]
+def _head(names: Sequence[str], currency: str) -> list[str]:
+    return [f"{name} {currency}" if name in ("price", "a million") else name for name in names]
 
 
 def _amount(number: float) -> str:
@@ -116,23 +129,38 @@ def _amount(number: float) -> str:
 
 
 def _row(plan: Plan) -> tuple[str, ...]:
-    chosen = plan.candidate
-    words = {YES: "met", LIKELY: "likely met", NO: "missed", None: ""}
+    """How long a plan takes and what it costs."""
+    words = {YES: "met", LIKELY: "likely", NO: "missed", None: ""}
     return (
-        str(chosen.ranks),
-        str(chosen.hosts),
+        str(plan.candidate.ranks),
+        str(plan.candidate.stage),
         plan.market,
         _time(plan.time_s.expected),
         span(plan.time_s.low, plan.time_s.high),
         _time(plan.late_s.expected) if plan.market == SPOT else "",
         device_hours(plan.device_hours.expected) if plan.price is None and math.isfinite(plan.device_hours.expected) else "",
         _amount(plan.price.expected) if plan.price is not None else "",
-        f"{_amount(plan.price.low)} - {_amount(plan.price.high)}" if plan.price is not None else "",
-        _amount(plan.per_million) if plan.per_million is not None else "",
+        _amounts(plan.price.low, plan.price.high) if plan.price is not None else "",
         words[plan.meets],
-        f"{plan.save_steps:,}",
-        chosen.label.removesuffix(" tokens a micro-step") + ("" if chosen.origin == "simulated" else f" ({chosen.origin})"),
     )
+
+
+def _how(plan: Plan) -> tuple[str, ...]:
+    """What is run, in a table of its own: together they are too wide for a terminal."""
+    chosen = plan.candidate
+    return (
+        str(chosen.ranks),
+        plan.market,
+        str(chosen.hosts),
+        chosen.label.removesuffix(" tokens a micro-step") + ("" if chosen.origin == "simulated" else f" ({chosen.origin})"),
+        f"{plan.save_steps:,}",
+        _amount(plan.per_million) if plan.per_million is not None else "",
+    )
+
+
+def _amounts(low: float, high: float) -> str:
+    """Two amounts, whole ones from 100 on."""
+    return f"{low:,.0f} - {high:,.0f}" if 100 <= high < math.inf else f"{_amount(low)} - {_amount(high)}"
 
 
 def span(low: float, high: float) -> str:

@@ -156,6 +156,9 @@ def test_a_planning_from_a_spec():
     assert first["time_s"]["low"] < first["time_s"]["expected"] < first["time_s"]["high"] and first["command"].startswith("ftlaunch launch spec.yaml")
     every = render_planning(found, Asked(), everything=True)
     assert every.count("\n") > text.count("\n") and "more plans" not in every
+    assert max(len(line) for line in every.splitlines() if not line.startswith("    ")) <= 100
+    head = next(line for line in text.splitlines() if line.startswith("ranks  market"))
+    assert "how, tokens a micro-step" in head and head.endswith("a million EUR")
 
 
 def test_a_deadline_that_nothing_meets():
