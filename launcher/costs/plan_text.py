@@ -39,10 +39,10 @@ def render_planning(planning: Planning, asked: Asked, *, everything: bool = Fals
     return "\n".join([head, *verdict(planning, asked), "", plans, "", hows, "", *wrapped(notes)])
 
 
-def wrapped(lines: Sequence[str]) -> list[str]:
+def wrapped(lines: Sequence[str], indent: int = 2) -> list[str]:
     """Lines of at most WIDTH columns; what a line goes on with is indented. A word that is longer stays whole."""
     kept = [_UNIT.sub(_NO_BREAK, line) for line in lines]
-    parts = [part for line in kept for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)]
+    parts = [part for line in kept for part in textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)]
     return [part.replace(_NO_BREAK, " ") for part in parts]
 
 

@@ -6,13 +6,15 @@ import time
 
 from ftcore.spec.evaluation_forecast import FORECAST, LEVEL, RISING, EvaluationForecast, Interval
 from ftcore.spec.run_cost import AttemptCost, RunCost
-from launcher.costs.plan_text import money, table
+from launcher.costs.plan_text import money, table, wrapped
 from launcher.costs.run_report import RunReport
 from launcher.inspect.state import State
 from launcher.memory.cost_text import device_hours, duration
 
 ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-hours", "cost", "updates", "trained twice", "ended")
 RIGHT = {0, 1, 2, 3, 4, 5, 6, 7}
+LEAST_CHANCE = 0.05
+"""Of an early stop, from which on it is told where."""
 MODEL = "a constant plus a power or an exponential, averaged over all such curves that the evaluations leave possible"
 
 
@@ -36,7 +38,8 @@ def render_report(report: RunReport) -> str:
     ]
     head = f"{report.run}: {report.state}"
     no_price = "no price: give --price, or hardware.price_per_hour in the spec" if summed.cost is None else ""
-    lines = [head, *(f"  {name:<11} {text}" for name, text in rows if text), *(["", attempts] if attempts else []), *([no_price] if no_price else [])]
+    told = [line for name, text in rows if text for line in wrapped([f"  {name:<11} {text}"], indent=14)]
+    lines = [head, *told, *(["", attempts] if attempts else []), *([no_price] if no_price else [])]
     return "\n".join(lines)
 
 
@@ -75,7 +78,7 @@ def _gains(found: EvaluationForecast) -> str:
 def _chance(found: EvaluationForecast) -> str:
     if found.stop_chance is None:
         return "off (evaluation.early_stopping_patience: 0)"
-    where = f", about after update {found.stop_update:,.0f}" if found.stop_update is not None else ""
+    where = f", about after update {found.stop_update:,.0f}" if found.stop_update is not None and found.stop_chance >= LEAST_CHANCE else ""
     count = f"{found.without_gain} of {found.patience} evaluations without a gain so far"
     return f"{found.stop_chance:.0%} that it ends the run before update {found.total_updates:,}{where}; {count}"
 
