@@ -55,13 +55,19 @@ class Curve:
     end: float
     """Its value at `last`."""
     fall: float
-    """From `first` to `last`; below 0 it rises."""
+    """From `first` to `last` by its shape; below 0 it rises."""
     noise: float
     """Standard deviation of points about it."""
+    left: float
+    """g at the last point."""
+    off: float
+    """What of `end` is not the shape's own: the curve leaves its shape behind the last point, little by little."""
 
     def at(self, x: float) -> float:
         """Its value at `x`, which lies at `first` or behind it."""
-        return self.end + self.fall * Shape(self.kind, self.scale, self.bend).falling(x, (self.first, self.last))
+        falling = Shape(self.kind, self.scale, self.bend).falling(x, (self.first, self.last))
+        strayed = self.off * (1 - falling / self.left) if falling < self.left else 0.0
+        return self.end - self.off + self.fall * falling + strayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +201,6 @@ def _drawn(line: _Line, freedom: float, places: tuple[float, float, float], gene
     along = of_both / math.sqrt(of_fall)
     fall = line.fall + noise * math.sqrt(of_fall) * one
     end = line.end + noise * (along * one + math.sqrt(max(0.0, of_end - along * along)) * other)
-    off = STRAY * fall * line.shape.falling(seen, (first, last)) * stray
-    return Curve(**asdict(line.shape), first=first, last=last, end=end + off, fall=fall - off, noise=noise)
+    left = line.shape.falling(seen, (first, last))
+    off = STRAY * fall * left * stray
+    return Curve(**asdict(line.shape), first=first, last=last, end=end + off, fall=fall, noise=noise, left=left, off=off)

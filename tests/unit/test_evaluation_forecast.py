@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import random
+from statistics import pstdev
 
 import pytest
 
@@ -52,13 +53,25 @@ def drawn_truth(generator):
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
-    generator, held, trials = random.Random(7), 0, 100
+    generator, held, fell, trials = random.Random(7), 0, 0, 100
     for _ in range(trials):
         loss_at, noise = drawn_truth(generator), generator.choice([0.001, 0.005, 0.02])
         history = made(loss_at, count=generator.choice([5, 6, 8, 12]), noise=noise, seed=generator.randrange(10**6))
-        ends = [curve.end for curve in draw_curves(history.points[1:], TOTAL, count=200)]
+        curves, last = draw_curves(history.points[1:], TOTAL, count=200), history.points[-1][0]
+        ends, falls = [curve.end for curve in curves], [curve.at(last) - curve.end for curve in curves]
         held += quantile(ends, 0.05) <= loss_at(TOTAL) <= quantile(ends, 0.95)
+        fell += quantile(falls, 0.05) <= loss_at(last) - loss_at(TOTAL) <= quantile(falls, 0.95)
     assert 0.8 <= held / trials <= 0.97
+    assert 0.8 <= fell / trials <= 0.99
+
+
+def test_curves_that_stray_go_through_what_was_seen():
+    """Without noise all that is uncertain lies behind the last point: what is still to fall is up to 15 % off (a standard deviation)."""
+    history = made(lambda update: 1 + 2 * math.exp(-update / 300), count=12)
+    curves, fall = draw_curves(history.points[1:], TOTAL), 2 * math.exp(-2) - 2 * math.exp(-TOTAL / 300)
+    assert all(curve.at(update) == pytest.approx(1 + 2 * math.exp(-update / 300), abs=0.01) for curve in curves for update in (50, 300, 600))
+    assert all(curve.at(TOTAL) == pytest.approx(curve.end) for curve in curves)
+    assert [pstdev(curve.at(600) - curve.end for curve in curves), pstdev(curve.end for curve in curves)] == pytest.approx([0.15 * fall] * 2, rel=0.1)
 
 
 def test_the_interval_of_a_forecast_is_of_what_will_be_measured():
