@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,28 @@ if TYPE_CHECKING:
     from launcher.approach import Approach
     from launcher.spec_source import Options
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path)
+
+class _Named(click.Path):
+    """A path that is not empty: `"$RUN"` of a shell in which RUN is not set must not mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """As FloatRange, which lets NaN pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{found} is no number to count with.", param, ctx)
+        return found
+
+
+FILE = _Named(path_type=Path, dir_okay=False)
+FOLDER = _Named(path_type=Path)
 _FILTER_FORM = "HOST[:SLOT,...][@...]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -153,6 +154,9 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A binary file aside of `path` that takes its place, durably, when the block ends well, and is gone when it does not."""
+    if path.parent == Path("/dev") or (path.exists() and not path.is_file() and not path.is_dir()):
+        # Nobody means to put a file in the place of /dev/null.
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and no file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from launcher.verb_options import FOLDER
+from launcher.verb_options import FOLDER, FiniteRange
 
 LIVE_INTERVAL_S, PLAIN_INTERVAL_S = 1.0, 30.0
 
@@ -30,7 +30,7 @@ command = WatchCommand(
         click.Option(["--once"], is_flag=True, help="Print one snapshot and end."),
         click.Option(
             ["--interval"],
-            type=click.FloatRange(0.1, 3600),
+            type=FiniteRange(0.1, 3600),
             metavar="SECONDS",
             help=f"Seconds between two looks. Default: {LIVE_INTERVAL_S:g}, without a terminal {PLAIN_INTERVAL_S:g}.",
         ),

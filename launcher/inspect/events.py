@@ -11,6 +11,7 @@ from typing import Any
 
 from ftcore.spec.recorded import recorded_object
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_lines import number
 from launcher.events_file import read_events
 
 _TAIL_BYTES = 65536
@@ -41,7 +42,7 @@ class LastLaunch:
 def holder(run_dir: RunDir) -> Holder | None:
     """Who owns the folder now; None when nobody does. Asks the lock itself: what a dead process wrote into the file does not count."""
     try:
-        handle = os.open(run_dir.lock, os.O_RDONLY)
+        handle = os.open(run_dir.lock, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -61,10 +62,10 @@ def last_launch(run_dir: RunDir) -> LastLaunch | None:
     started = next((event for event in reversed(events) if event["event"] == "launch_started"), None)
     if started is None:
         return None
-    attempt = int(started.get("attempt", 0))
-    ended = next((event for event in events if event["event"] == "launch_ended" and event.get("attempt") == attempt), None)
-    status = ended.get("status") if ended else None
-    return LastLaunch(attempt=attempt, started=float(started.get("time", 0.0)), status=status, reason=str(ended.get("reason") or "") if ended else "")
+    attempt = int(number(started, "attempt"))
+    ended = next((event for event in events if event["event"] == "launch_ended" and event.get("attempt") == started.get("attempt")), None)
+    status = int(number(ended, "status", 1)) if ended else None
+    return LastLaunch(attempt=attempt, started=number(started, "time"), status=status, reason=str(ended.get("reason") or "") if ended else "")
 
 
 def ended_well(run_dir: RunDir) -> bool:
