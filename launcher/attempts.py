@@ -15,7 +15,7 @@ from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from launcher.approach import Approach, approach_hosts
 from launcher.backends.base import Launch
-from launcher.backends.hosts import run_launch
+from launcher.backends.hosts import run_launch, summary
 from launcher.children import stop_signals
 from launcher.environment import launch_environment
 from launcher.events_file import append_event
@@ -81,8 +81,7 @@ def launch(owned: Owned, resolved: ResolvedSpec, approach: Approach, *, told: st
     for restarts in range(resolved.spec.cluster.max_restarts + 1):
         progress.line(describe(run_dir, resolved) + told)
         try:
-            text = _attempt(owned, resolved, approach, progress)
-            progress.line(text if not owned.manner.dry_run else _dry_run_text(run_dir))
+            progress.line(_attempt(owned, resolved, approach, progress))
             if owned.manner.reports and not owned.manner.dry_run:
                 write_at_end(run_dir, progress)
             return
@@ -102,7 +101,7 @@ def _explained(failure: RunFailedError, run_dir: RunDir) -> RunFailedError:
 
 
 def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress: Progress) -> str:
-    """One attempt, with its beginning and its end in events.jsonl."""
+    """One attempt, with its beginning and its end in events.jsonl; returns what it ends with, as text."""
     run_dir, manner = owned.run_dir, owned.manner
     python, run, attempt = sys.executable, str(run_dir.path), next_attempt(run_dir)
     started = Launch(
@@ -123,7 +122,8 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         env_file=manner.env_file,
     )
     if manner.dry_run:
-        return run_launch(started, progress)
+        run_launch(started, progress)
+        return _dry_run_text(run_dir)
     hosts = [host.name for host in resolved.hosts]
     begun = {"launcher": approach.reach.launcher, "hosts": hosts, "pid": os.getpid(), "host": socket.gethostname(), "env_file": manner.env_file}
     begun["world_size"] = resolved.world_size
@@ -133,9 +133,8 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
     append_event(run_dir, {"event": "launch_started", "time": time.time(), **begun}, attempt)
     status, reason, clock = 1, "a bug", time.monotonic()
     try:
-        text = run_launch(started, progress)
+        heard = run_launch(started, progress)
         status, reason = 0, "done"
-        return text
     except FtError as error:
         status, reason = error.exit_status, first_line(error)
         raise
@@ -143,6 +142,7 @@ def _attempt(owned: Owned, resolved: ResolvedSpec, approach: Approach, progress:
         # Counted, since somebody may set the clock meanwhile.
         seconds = time.monotonic() - clock
         append_event(run_dir, {"event": "launch_ended", "time": time.time(), "seconds": seconds, "status": status, "reason": reason}, attempt)
+    return summary(started, heard)
 
 
 def _stand_again(owned: Owned, resolved: ResolvedSpec, restarts: int, failure: RunFailedError, progress: Progress) -> tuple[ResolvedSpec, Approach, str]:

@@ -20,8 +20,8 @@ from launcher.run_folder import newest_checkpoint, shown
 from launcher.summary import render_summary
 
 
-def run_launch(launch: Launch, progress: Progress) -> str:
-    """Runs the launch to its end and returns the summary to print, empty when no rank was to start; leaves no process behind on any host.
+def run_launch(launch: Launch, progress: Progress) -> Record:
+    """Runs the launch to its end and returns what was heard of it; leaves no process behind on any host.
 
     Raises the FtError of what failed first, or RunStoppedError after a signal.
     """
@@ -46,11 +46,11 @@ def run_launch(launch: Launch, progress: Progress) -> str:
             if launch.export is not None:
                 steps.run("the export", "export.log", launch.export)
         progress.flush()
-    return summary(launch, steps.record) if launch.trains else ""
+    return steps.record
 
 
 def summary(launch: Launch, record: Record) -> str:
-    """The text that a finished launch ends with."""
+    """The text that a finished launch ends with, once its end is told in events.jsonl: before, the device time would lack what came after its last event."""
     run_dir, saved = launch.run_dir, newest_checkpoint(launch.run_dir) if launch.keeps else None
     sums = None
     with contextlib.suppress(CheckpointError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from launcher.memory.cost_text import spent
 from tests.e2e.conftest import TINY, Cli
 from tests.unit.test_metrics_schema import faults
 
@@ -36,6 +37,7 @@ def test_hosts_and_stage_then_export(cli: Cli) -> None:
     assert work["token_flops"] > 0 and work["peak_flops"] is None and last["mfu"] is None, "a CPU's peak is not known unless somebody asks for it"
     counted = next(event for event in events if event["event"] == "launch_ended")["seconds"]
     assert 0 < last["phase_seconds"] < counted and events[0]["world_size"] == last["world_size"]
+    assert f"  device time       {spent(2 * counted / 3600, None, '')}\n" in done.stdout, "export included"
     assert "report            runs/a/report.html" in done.stdout and "</html>" in (run / "report.html").read_text(encoding="utf-8")
     exported = cli.run("export", "runs/a", "--to", "out")
     assert exported.returncode == 0, exported.stderr

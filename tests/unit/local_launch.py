@@ -12,7 +12,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import DataSection, ModelSection, Spec, TrainingSet
 from launcher.backends.base import Launch
-from launcher.backends.hosts import run_launch
+from launcher.backends.hosts import run_launch, summary
 from launcher.cli import print_error
 from launcher.environment import process_environment
 from launcher.node_script import ScriptContext, render_node_script
@@ -60,7 +60,7 @@ def launch(folder: Path, progress: Progress) -> str:
             prepare=argv("prepare.py"),
             export=argv("export.py"),
         )
-        return run_launch(given, progress)
+        return summary(given, run_launch(given, progress))
 
 
 if __name__ == "__main__":
