@@ -93,10 +93,14 @@ command = ScaleCommand(
         click.Option(["--time"], metavar="TIME", help="With --submit: time limit of each job."),
         click.Option(["--cpu"], is_flag=True, help="With --submit: ranks run on CPUs."),
         click.Option(["--simulate"], default="", metavar="N,N...", help="Run nothing: say what these numbers of ranks would be, with the uncertainty."),
-        click.Option(["--gpu"], default="", metavar="NAME", help="With --simulate: the accelerator, as for plan. Default: hardware.accelerator, or this one."),
-        click.Option(["--network"], default="", metavar="NxGBIT", help="With --simulate: network cards of a host, such as 8x400."),
-        click.Option(["--gpus-per-node"], type=_COUNT, help="With --simulate: accelerators of a host. Default: 8."),
-        click.Option(["--measured"], type=FOLDER, help="With --simulate: a scale, pilot or run folder whose speed it starts from."),
+        click.Option(
+            ["--gpu"], default="", metavar="NAME[:GiB]", help="With --simulate: the accelerator, as for plan. Default: hardware.accelerator, or this one."
+        ),
+        click.Option(["--network"], default="", metavar="CARDSxGBIT", help="With --simulate, between hosts: 8x400 (8 cards of 400 Gbit/s a host), 400GB/s."),
+        click.Option(
+            ["--gpus-per-node"], type=_COUNT, help="With --simulate: accelerators of a host. Default: the hostfile's, else 8; of CPUs, all ranks on one host."
+        ),
+        click.Option(["--measured"], type=FOLDER, help="With --simulate: measured speed to start from: scale.json, pilot.json, or a run folder."),
         click.Option(["--json", "as_json"], is_flag=True, help="With --simulate: print JSON."),
     ],
 )
