@@ -1,6 +1,8 @@
-"""The result of a scaling test as text for a terminal. Pure functions."""
+"""The result of a scaling test as text for a terminal: tables of 80 columns at most, text of 100. Pure functions."""
 
 from __future__ import annotations
+
+import textwrap
 
 from ftcore.spec.run_lines import PHASES
 from ftcore.spec.scale_result import Agreement, ScalePoint, ScaleResult
@@ -8,21 +10,29 @@ from launcher.memory.cost_text import amount, duration
 from launcher.memory.fit import gib
 from launcher.scaling.request import STRONG
 
-HEAD = ("ranks", "stage", "s/update", "spread", "speedup", "ideal", "efficiency", "by cores", "superv. tok/s", "a rank", "memory", "run", "device-min")
+SPEED_HEAD = ("s/update", "spread", "speedup", "ideal", "eff.", "by cores", "superv. tok/s", "a rank")
+COST_HEAD = ("memory", "run", "device-min")
+WIDTH = 100
+_PHASES = {"communication": "communic.", "optimizer": "optim.", "checkpoint": "checkp.", "evaluation": "evaluat."}
 _WORDS = {"does_not_fit": "does not fit", "refused": "not allowed", "waiting": "not measured yet"}
 
 
 def render_result(result: ScaleResult) -> str:
     """The whole result: a line a point, phases, what limits each, agreement of losses, and what to know."""
-    lines = [f"{result.mode} scaling of {result.model} in {result.precision}: {_counted(result)}", ""]
-    lines += _grid(_table(result)) if result.measured else ["no point is measured"]
+    stage = f", ZeRO stage {result.points[0].stage}" if _stages(result) == 1 else ""
+    lines = [*_wrapped(f"{result.mode} scaling of {result.model} in {result.precision}{stage}: {_counted(result)}"), ""]
+    lines += [*_speeds(result), "", *_costs(result)] if result.measured else ["no point is measured"]
     lines += _missing(result)
     if result.measured:
         lines += ["", "where an update's time goes, mean over ranks", *_phases(result)]
-        lines += ["", "limited by", *(f"  {_where(point)}: {point.limiting}" for point in result.measured)]
+        lines += ["", "limited by", *(part for point in result.measured for part in _wrapped(f"  {_where(point)}: {point.limiting}", "    "))]
     if result.mode == STRONG:
         lines += ["", *_agreement(result.agreement, result)]
-    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+    return "\n".join([*lines, *(part for note in result.notes for part in _wrapped(f"note: {note}"))])
+
+
+def _wrapped(line: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _counted(result: ScaleResult) -> str:
@@ -32,23 +42,38 @@ def _counted(result: ScaleResult) -> str:
     return f"{what}, after {result.warm_up} to warm up"
 
 
-def _table(result: ScaleResult) -> list[tuple[str, ...]]:
-    """The head and a row a measured point; with a price what the whole run would cost at its speed."""
-    rows = [HEAD, *(row for point in result.points if (row := _row(point)))]
-    if result.price_per_hour is None:
-        return rows
-    prices = [amount((point.device_minutes or 0.0) / 60 * result.price_per_hour) for point in result.measured]
-    return [(*row, last) for row, last in zip(rows, [f"price {result.currency}", *prices], strict=True)]
+def _speeds(result: ScaleResult) -> list[str]:
+    """A row a measured point: how fast it is."""
+    return _grid([(*_names(result), *SPEED_HEAD), *((*_which(point, result, mark=True), *_speed(point)) for point in result.measured)])
 
 
-def _row(point: ScalePoint) -> tuple[str, ...] | None:
-    if not point.is_measured:
-        return None
-    mark = "*" if point.oversubscribed else ""
+def _costs(result: ScaleResult) -> list[str]:
+    """A row a measured point: what it takes, and with a price what the whole run would cost at its speed."""
+    price = result.price_per_hour
+    rows = [(*_names(result), *COST_HEAD, *((f"price {result.currency}",) if price is not None else ()))]
+    for point in result.measured:
+        told = (amount((point.device_minutes or 0.0) / 60 * price),) if price is not None else ()
+        rows.append((*_which(point, result), *_cost(point), *told))
+    return _grid(rows)
+
+
+def _names(result: ScaleResult) -> tuple[str, ...]:
+    """How points are told apart: the stage stands above where they have one."""
+    return ("ranks", "stage") if _stages(result) > 1 else ("ranks",)
+
+
+def _stages(result: ScaleResult) -> int:
+    return len({point.stage for point in result.points})
+
+
+def _which(point: ScalePoint, result: ScaleResult, *, mark: bool = False) -> tuple[str, ...]:
+    ranks = f"{point.ranks}{'*' if mark and point.oversubscribed else ''}"
+    return (ranks, str(point.stage)) if _stages(result) > 1 else (ranks,)
+
+
+def _speed(point: ScalePoint) -> tuple[str, ...]:
     by_cores = f"{point.normalised_efficiency:.0%}" if point.cores and point.normalised_efficiency is not None else "-"
     return (
-        f"{point.ranks}{mark}",
-        str(point.stage),
         _number(point.update_seconds, ".4g"),
         _number(point.spread, ".0%"),
         _number(point.speedup, ".2f"),
@@ -57,6 +82,11 @@ def _row(point: ScalePoint) -> tuple[str, ...] | None:
         by_cores,
         _number(point.supervised_tokens_per_s, ",.0f"),
         _number(point.supervised_tokens_per_s_per_rank, ",.0f"),
+    )
+
+
+def _cost(point: ScalePoint) -> tuple[str, ...]:
+    return (
         gib(point.peak_memory_bytes or 0),
         duration(60 * point.run_minutes) if point.run_minutes is not None else "-",
         _number(point.device_minutes, ",.3g" if (point.device_minutes or 0) < 1000 else ",.0f"),
@@ -85,8 +115,8 @@ def _where(point: ScalePoint) -> str:
 def _phases(result: ScaleResult) -> list[str]:
     """A line a point: the share of each phase that any point has."""
     shown = [phase for phase in PHASES if any(_share(point, phase) >= 0.0005 for point in result.measured)]
-    head = ("ranks", "stage", *(phase.replace("_", " ") for phase in shown), "sum")
-    rows = [(str(point.ranks), str(point.stage), *(f"{_share(point, phase):.1%}" for phase in shown), f"{_sum(point):.1%}") for point in result.measured]
+    head = (*_names(result), *(_PHASES.get(phase, phase.replace("_", " ")) for phase in shown), "sum")
+    rows = [(*_which(point, result), *(f"{_share(point, phase):.1%}" for phase in shown), f"{_sum(point):.1%}") for point in result.measured]
     return _grid([head, *rows])
 
 

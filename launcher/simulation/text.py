@@ -22,6 +22,7 @@ def render_simulation(simulation: Simulation) -> str:
         _head(simulation),
         _table(_speed_rows(simulation, names)),
         "of an update's time:\n" + _table(_phase_rows(points, names)),
+        "to run it:\n" + _table(_need_rows(simulation, names)),
         "limited by:\n" + _table([[name, point.limiting] for name, point in zip(names, points, strict=True)], left=2),
         _memory(points, names),
         _wrapped([f"assumed: {note}" for note in simulation.notes]),
@@ -49,13 +50,23 @@ def _head(simulation: Simulation) -> str:
 
 
 def _speed_rows(simulation: Simulation, names: Sequence[str]) -> list[list[str]]:
-    has_price = any(point.price is not None for point in simulation.points)
-    price = [f"price {simulation.currency}"] if has_price else []
-    rows = [["ranks", "hosts", "samples", "an update", "band", "tokens/s", "speedup", "eff.", "MFU", "whole run", "device-h", *price]]
+    rows = [["ranks", "hosts", "samples", "an update", "band", "tokens/s", "speedup", "eff.", "MFU"]]
     for name, point in zip(names, simulation.points, strict=True):
         cells = [name, f"{point.nodes}", f"{point.samples:,.0f}", duration(point.update_seconds), _band(point), f"{point.tokens_per_s:,.0f}"]
-        cells += [f"{point.speedup:.1f}", f"{point.efficiency:.0%}", f"{point.mfu:.0%}", duration(point.total_s), device_hours(point.device_hours)]
-        rows.append([*cells, *([amount(point.price or 0.0)] if has_price else [])])
+        rows.append([*cells, f"{point.speedup:.1f}", f"{point.efficiency:.0%}", f"{point.mfu:.0%}"])
+    return rows
+
+
+def _need_rows(simulation: Simulation, names: Sequence[str]) -> list[list[str]]:
+    """The whole run's time, what it costs, and the memory of a rank."""
+    has_price = any(point.price is not None for point in simulation.points)
+    price = [f"price {simulation.currency}"] if has_price else []
+    rows = [["ranks", "whole run", "device-h", *price, "memory", "of"]]
+    for name, point in zip(names, simulation.points, strict=True):
+        room = gib(point.fit.room_bytes) if point.fit.room_bytes is not None else "?"
+        marks = "" if point.fit.fits else "  does not fit"
+        amounts = [amount(point.price or 0.0)] if has_price else []
+        rows.append([name, duration(point.total_s), device_hours(point.device_hours), *amounts, gib(point.fit.device_bytes), room + marks])
     return rows
 
 
@@ -68,12 +79,10 @@ def _band(point: SimulatedPoint) -> str:
 
 def _phase_rows(points: Sequence[SimulatedPoint], names: Sequence[str]) -> list[list[str]]:
     shown = [name for name in PHASES if any(point.phases[name] > 0 for point in points)]
-    rows = [["ranks", *(SHORT[name] for name in shown), "micro-steps", "memory", "of"]]
+    rows = [["ranks", *(SHORT[name] for name in shown), "micro-steps"]]
     for name, point in zip(names, points, strict=True):
         shares = [f"{point.phases[each] / point.update_seconds:.1%}" for each in shown]
-        room = gib(point.fit.room_bytes) if point.fit.room_bytes is not None else "?"
-        marks = "" if point.fit.fits else "  does not fit"
-        rows.append([name, *shares, f"{point.micro_steps:.3g}", gib(point.fit.device_bytes), room + marks])
+        rows.append([name, *shares, f"{point.micro_steps:.3g}"])
     return rows
 
 

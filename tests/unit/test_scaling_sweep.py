@@ -13,6 +13,7 @@ import pytest
 
 from ftcore.spec.errors import CheckpointError, ClusterError, DataError, DoesNotFitError, FtError, TrainingError
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_lines import PHASES
 from ftcore.spec.scale_result import ScaleDir, parse_result
 from launcher.failure import RunFailedError, RunStoppedError
 from launcher.scaling import result as result_module
@@ -235,8 +236,22 @@ def test_losses_that_differ_are_status_6(tmp_path: Path) -> None:
 def test_the_table_has_a_price_where_one_is_given_and_tells_large_numbers_in_full() -> None:
     points = (point(1, ideal_speedup=1.0, device_minutes=6.0), point(128, ideal_speedup=128.0, device_minutes=0.3))
     assert "price" not in render_result(result(*points))
-    head, first, last = render_result(dataclasses.replace(result(*points), price_per_hour=2.0, currency="EUR")).splitlines()[2:5]
-    assert head.endswith("device-min  price EUR") and first.endswith("0.20") and last.endswith("0.01") and "  128  " in last and "e+" not in last
+    lines = render_result(dataclasses.replace(result(*points), price_per_hour=2.0, currency="EUR")).splitlines()
+    at = next(at for at, line in enumerate(lines) if line.endswith("device-min  price EUR"))
+    assert lines[at + 1].endswith("0.20") and lines[at + 2].endswith("0.01")
+    speed = next(line for line in lines if line.startswith("  128"))
+    assert "  128  " in speed and "e+" not in speed
+
+
+def test_the_tables_fit_a_terminal_and_tell_stages_apart_where_there_are_several() -> None:
+    phases = dict.fromkeys(PHASES, 0.1)
+    one = result(*(point(ranks, ideal_speedup=float(ranks), supervised_tokens_per_s=1e6, phases=phases) for ranks in (1, 1024)))
+    text = render_result(dataclasses.replace(one, price_per_hour=2.0, currency="EUR", notes=("word " * 90,)))
+    assert "ZeRO stage 2" in text.splitlines()[0] and "ranks  stage" not in text
+    assert (
+        max(map(len, text.splitlines())) <= 100 and max(len(line) for line in text.splitlines() if line.startswith("ranks ") and "data wait" not in line) <= 80
+    )
+    assert "ranks  stage  s/update" in render_result(result(point(1), point(1, stage=3)))
 
 
 def test_a_result_without_points_can_be_shown() -> None:
