@@ -39,6 +39,9 @@ class Anchor:
     """The file it is from."""
     threads: int | None = None
     """Of each rank; None: not known."""
+    global_batch_size: int | None = None
+    """Of its updates, as `tokens_per_update`; both None: not known."""
+    tokens_per_update: int | None = None
 
     @property
     def words(self) -> str:
@@ -76,6 +79,8 @@ def _of_scale(path: Path) -> tuple[Anchor, ...]:
             method="",
             origin=str(path),
             threads=point.threads,
+            global_batch_size=point.global_batch_size,
+            tokens_per_update=point.tokens_per_update,
         )
         for point in own
     )
@@ -118,6 +123,8 @@ def _anchor(resolved: ResolvedSpec, speed: float, *, on_cpu: bool, origin: Path)
         model=spec.model.model_name_or_path,
         method=spec.method.type,
         origin=str(origin),
+        global_batch_size=spec.batch.global_batch_size,
+        tokens_per_update=spec.batch.tokens_per_update,
     )
 
 

@@ -83,13 +83,24 @@ def rates_of(setting: Setting, ranks: int) -> Accelerator:
 
 def tied(setting: Setting, point: Timed, anchor: Anchor) -> Timed:
     """The point with its computing as many times as long as the anchor's was measured to be: what is no communication there, over what was expected."""
-    at = timed(setting, anchor.ranks, anchor.stage)
+    at = timed(as_measured(setting, anchor), anchor.ranks, anchor.stage)
     seconds = at.portion.tokens / anchor.tokens_per_s
     expected, measured = at.total_s - at.update.communication_s, seconds - at.update.communication_s
     if measured < LEAST_LEFT * expected:
         # Faster than its own collectives were thought to be: they tell nothing, and all of it is scaled.
         return _scaled(point, seconds / at.total_s, ("compute_s", "memory_s", "launch_s", "offload_s", "communication_s"))
     return _scaled(point, measured / expected, ("compute_s", "memory_s", "launch_s", "offload_s"))
+
+
+def as_measured(setting: Setting, anchor: Anchor) -> Setting:
+    """The setting with the anchor's own updates: larger ones than the point's spend a smaller share of their time on collectives."""
+    batch, own = setting.resolved.spec.batch, (anchor.global_batch_size, anchor.tokens_per_update)
+    asked = sized(setting, anchor.ranks).spec.batch
+    if own in ((None, None), (asked.global_batch_size, asked.tokens_per_update)):
+        return setting
+    batch = dataclasses.replace(batch, global_batch_size=own[0], tokens_per_update=own[1])
+    spec = dataclasses.replace(setting.resolved.spec, batch=batch)
+    return dataclasses.replace(setting, resolved=dataclasses.replace(setting.resolved, spec=spec), mode="strong", dealt={})
 
 
 def _scaled(point: Timed, factor: float, names: tuple[str, ...]) -> Timed:

@@ -21,6 +21,8 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.scale_result import ScalePoint, ScaleResult
 from ftcore.spec.stored import stored_text
 from launcher.memory.accelerators import find_accelerator
+from launcher.memory.cost import RunData
+from launcher.memory.lengths import DataLengths
 from launcher.simulation.anchor import nearest, read_anchors, require_like
 from launcher.simulation.asking import prepared_files, real_deals
 from launcher.simulation.sweep import Question, simulate_all
@@ -29,6 +31,7 @@ from tests.unit.planned_runs import llama, run
 from tests.unit.prepared_sets import prepared, section, tiny_source, write_rows
 
 H100 = find_accelerator("h100-80")
+LENGTHS = DataLengths(samples=100_000, tokens=1e8, supervised_tokens=5e7, squares=1e11, longest=1000, histogram={}, origin="counted", is_assumed=False)
 
 
 def scale_file(folder: Path, *points: tuple[int, int, float], **more: object) -> Path:
@@ -66,6 +69,21 @@ def test_a_measured_point_is_met_and_carries_to_others(tmp_path):
     assert factors[0] == pytest.approx(factors[1])
     # The folder or its file.
     assert read_anchors(folder) == tuple(dataclasses.replace(each, origin=str(folder)) for each in read_anchors(folder / "scale.json"))
+
+
+def test_a_measured_update_of_another_size_is_told_from_the_spec_s(tmp_path, monkeypatch):
+    """What the model itself foretells of larger updates changes nothing of its other numbers: more tokens pass for the same collectives."""
+    data = RunData(train=LENGTHS, evaluated_tokens=0)
+    monkeypatch.setattr("launcher.simulation.sweep.run_data", lambda resolved: data)
+    asked = question(resolved=run(stage=2, samples=1024), network="8x10")
+    strong, weak = simulate_all(asked).points, simulate_all(dataclasses.replace(asked, mode="weak")).points
+    assert weak[1].samples == 8192 and weak[1].tokens_per_s > 1.2 * strong[1].tokens_per_s
+    folder = scale_file(tmp_path / "scale", (64, 2, weak[1].tokens_per_s), global_batch_size=8192)
+    found = simulate_all(dataclasses.replace(asked, measured=folder)).points
+    assert [each.tokens_per_s for each in found] == pytest.approx([each.tokens_per_s for each in strong])
+    # The same of a run with other updates, here as large as the spec's.
+    larger = run_folder(tmp_path / "run", run(stage=3, samples=1024), *(line(update, attempt=1, time=update, world_size=8) for update in range(1, 6)))
+    assert [(each.global_batch_size, each.tokens_per_update) for each in read_anchors(larger)] == [(1024, None)]
 
 
 def test_a_speed_beyond_its_collectives_scales_all(tmp_path):
