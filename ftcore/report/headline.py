@@ -126,7 +126,7 @@ def _from_lines(view: RunView) -> Iterator[tuple[str, str]]:
         yield f"The gradient norm was above its limit of {short_number(limit)} in {percent(clipped)} of the logged updates.", "soft"
     if (view.totals.padding_share or 0) > PADDED_MUCH:
         yield f"{percent(view.totals.padding_share)} of the computed positions are padding.", "warn"
-    room = as_number(((view.record.memory or {}).get("capacity") or {}).get("device_bytes"))
+    room = view.room_bytes
     peak = peak_bytes(view) or 0
     if peak > NEARLY_FULL * room:
         yield f"The peak of {in_bytes(peak)} is {percent(peak / room)} of the {in_bytes(room)} that a rank can have.", "warn"

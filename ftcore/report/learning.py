@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ftcore.report.answers import answer_table
 from ftcore.report.blocks import Block, Chart, Charts, Column, Section, Table
 from ftcore.report.charts import Axis, Mark, Series, line_chart
-from ftcore.report.curves import column, sampled, smoothed, smoothing_span, thinned, updates_of, without_peaks
+from ftcore.report.curves import as_number, column, sampled, smoothed, smoothing_span, thinned, updates_of, without_peaks
 from ftcore.report.foreseen import band, in_words
 from ftcore.report.numbers import count, fixed, short_number
 from ftcore.report.palette import series_colour
@@ -101,9 +101,9 @@ def _optimizing(view: RunView) -> Iterator[Chart]:
     yield line_chart("Learning rate", [Series(name="", x=rate.x, y=rate.y, colour="series-3")], x=UPDATE, y=Axis(from_zero=True))
     norm = thinned(x, column(lines, "grad_norm"))
     if not norm.is_empty:
-        limit = float(view.spec("optimizer.max_grad_norm", 0) or 0)
+        limit = as_number(view.spec("optimizer.max_grad_norm"))
         own = Series(name="before clipping", x=norm.x, y=norm.y, low=norm.low, high=norm.high, colour="series-4")
-        lines_at = (Mark(x=limit, name=f"clipped above {short_number(limit)}", colour="wrong"),) if limit else ()
+        lines_at = (Mark(x=limit, name=f"clipped above {short_number(limit)}", colour="wrong"),) if limit > 0 else ()
         yield line_chart("Gradient norm", [own], x=UPDATE, y=Axis(from_zero=True, caps=True, limits=lines_at), marks=restarts(view))
     scale = thinned(x, column(lines, "loss_scale"))
     if not scale.is_empty:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftcore.report.blocks import Block, Chart, Charts, Column, Folded, Section, Table
 from ftcore.report.charts import Axis, Layer, Mark, Series, line_chart, stacked_bars
-from ftcore.report.curves import as_number, column, thinned, updates_of
+from ftcore.report.curves import column, thinned, updates_of
 from ftcore.report.learning import UPDATE, restarts
 from ftcore.report.numbers import BYTE_UNITS, in_bytes
 from ftcore.report.run_view import RunView, peak_bytes
@@ -79,7 +79,7 @@ def _planned_and_measured(view: RunView, items: list[Mapping[str, Any]]) -> Char
     before, blank = len(labels) - len(names), [0.0] * len(names)
     layers = [Layer(name=group, values=[*([size] * before), *blank], colour=GROUP_COLOURS.get(group, OTHER_GROUP)) for group, size in groups.items()]
     layers.append(Layer(name="measured", values=[*([0.0] * before), *names.values()], colour="series-3"))
-    room = as_number(((view.record.memory or {}).get("capacity") or {}).get("device_bytes"))
+    room = view.room_bytes
     highest = max((sum(groups.values()), *measured.values()), default=0.0)
     # A limit far above the bars would flatten them.
     limits = (Mark(x=room, name=f"what a rank can have, {in_bytes(room)}", colour="wrong"),) if math.isfinite(room) and room < 3 * highest else ()

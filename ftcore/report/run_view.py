@@ -66,6 +66,12 @@ class RunView:
         hosts = (self.record.environment or {}).get("hosts")
         return not any(host.get("accelerators") for host in hosts if isinstance(host, dict)) if isinstance(hosts, list) else True
 
+    @property
+    def room_bytes(self) -> float:
+        """What a rank can have of its device's memory by memory.json; NaN where that says nothing above 0."""
+        capacity = (self.record.memory or {}).get("capacity")
+        return number(capacity, "device_bytes") or math.nan if isinstance(capacity, dict) else math.nan
+
     def spec(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key of the resolved spec."""
         found: Any = self.record.resolved.get("spec")

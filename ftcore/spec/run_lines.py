@@ -26,7 +26,7 @@ class RunRecord:
 
     run_dir: RunDir
     resolved: dict[str, Any]
-    """resolved.json, as it stands there."""
+    """resolved.json, as it stands there; what is no section is left out of its spec."""
     updates: list[Line]
     """The lines of metrics.jsonl by update, each update once: as it was trained last."""
     ranks: dict[int, list[Line]]
@@ -68,7 +68,7 @@ def read_run(folder: Path, *, with_ranks: bool = True) -> RunRecord:
     ranks = {int(match[1]): _of_kept(by_update(json_lines(path)), updates, int(match[1])) for match, path in matched if match}
     return RunRecord(
         run_dir=run_dir,
-        resolved=resolved,
+        resolved={**resolved, "spec": _sections(resolved.get("spec"))},
         updates=updates,
         ranks=dict(sorted(ranks.items())),
         events=[event for event in json_lines(run_dir.events) if isinstance(event.get("event"), str)],
@@ -132,6 +132,11 @@ def _of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
         return rank < number(known, "world_size", float("inf"))
 
     return [line for line in lines if counts(line)]
+
+
+def _sections(spec: Any) -> dict[str, Any]:
+    """The sections of a spec that are some."""
+    return {name: section for name, section in spec.items() if isinstance(section, dict)} if isinstance(spec, dict) else {}
 
 
 def _json_file(path: Path) -> dict[str, Any] | None:

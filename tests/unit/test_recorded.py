@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.report.make import make_page
 from ftcore.spec.recorded import local_time, recorded_object
+from ftcore.spec.report_request import ReportedRun, ReportRequest
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.run_lines import json_lines, number
+from ftcore.spec.run_lines import json_lines, number, read_run
+from ftcore.spec.run_record import totals
 from launcher.events_file import read_events
 from launcher.inspect.events import last_line
 from launcher.watching.tail import JsonTail
@@ -55,3 +58,21 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     assert last_line(path) == {}
     assert read_events(RunDir(tmp_path), "error") == []
     assert JsonTail(path).poll().lines == []
+
+
+@pytest.mark.parametrize("spec", ["[]", '"text"', "null", '{"hardware": [1], "train": {"x": 1}}'])
+def test_what_is_no_section_is_left_out_of_a_spec(tmp_path: Path, spec: str) -> None:
+    RunDir(tmp_path).resolved.write_text(f'{{"spec": {spec}}}', encoding="utf-8")
+    record = read_run(tmp_path)
+    assert record.resolved == {"spec": {"train": {"x": 1}} if "train" in spec else {}}
+    assert totals(record).cost is None
+
+
+@pytest.mark.parametrize("memory", ['{"capacity": {"device_bytes": 0}}', '{"capacity": [1]}', '{"capacity": "x"}', '{"capacity": {"device_bytes": "x"}}', "[]"])
+def test_room_that_is_none_marks_no_page(tmp_path: Path, memory: str) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.resolved.write_text('{"spec": {"optimizer": {"max_grad_norm": [1]}}}', encoding="utf-8")
+    run_dir.memory_json.write_text(memory, encoding="utf-8")
+    run_dir.metrics.write_text('{"update": 1, "loss": 2.0, "grad_norm": 1.0, "peak_memory_bytes": 1000000}\n', encoding="utf-8")
+    make_page(ReportRequest(runs=(ReportedRun(path=str(tmp_path), shown="run"),), output=str(run_dir.report)))
+    assert "that a rank can have" not in run_dir.report.read_text(encoding="utf-8")
