@@ -11,7 +11,7 @@ from launcher.costs.run_report import RunReport
 from launcher.inspect.state import State
 from launcher.memory.cost_text import device_hours, duration
 
-ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-hours", "cost", "updates", "trained twice", "ended")
+ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-h", "cost", "updates", "redone", "ended")
 RIGHT = {0, 1, 2, 3, 4, 5, 6, 7}
 LEAST_CHANCE = 0.05
 """Of an early stop, from which on it is told where."""
