@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.report.findings import findings_page
 from ftcore.report.one_run import page_of_run
 from ftcore.report.several_runs import page_of_runs
 from tests.e2e.browser import Browser
@@ -27,6 +28,36 @@ PAPER = "getComputedStyle(document.body).backgroundColor"
 SMALL_TEXT = """Math.min(...[...document.querySelectorAll('svg text')].filter(each => each.getClientRects().length)
   .map(each => parseFloat(getComputedStyle(each).fontSize) * each.closest('svg').getBoundingClientRect().width / each.closest('svg').viewBox.baseVal.width))"""
 
+KNOB = {"options": HOSTILE, "gives": HOSTILE, "costs": "20 % time", "is_enough": False, "may_resume": True}
+FINDING = {
+    "kind": "nan",
+    "severity": "ended",
+    "what": HOSTILE,
+    "rank": 1,
+    "host": HOSTILE,
+    "update": 60,
+    "phase": "forward",
+    "time": START,
+    "details": [HOSTILE],
+    "causes": [HOSTILE],
+    "evidence": [{"what": HOSTILE, "file": "events.jsonl"}],
+    "knobs": [KNOB],
+    "go_on": [f"ftlaunch --set {HOSTILE}"],
+    "items": [{"name": HOSTILE, "predicted_bytes": 2**30, "usual_bytes": None, "here_bytes": 2**31}],
+}
+FOUND = {
+    "schema": 1,
+    "run": HOSTILE,
+    "state": "failed",
+    "attempt": 1,
+    "update": 60,
+    "total_updates": 60,
+    "findings": [FINDING, FINDING | {"severity": "slow", "kind": HOSTILE}],
+    "looked_at": [HOSTILE, "b"],
+    "missing": [HOSTILE],
+}
+"""As `ftlaunch doctor` writes it."""
+
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -41,10 +72,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     add_lines(
         hostile.events, evaluation, {"event": HOSTILE, "text": HOSTILE, "time": START}, {"event": "finding", "kind": HOSTILE, "what": HOSTILE, "update": 9}
     )
+    (hostile.path / "findings.json").write_text(json.dumps(FOUND), encoding="utf-8")
     wide = long_run(folder / "wide", updates=120, ranks=64, attempts=4)
     new = made_run(folder / "new")
     views = viewed(hostile.path, wide.path, new.path)
-    texts = dict(zip(("hostile", "wide", "new"), map(page_of_run, views), strict=True)) | {"several": page_of_runs(views, (), (HOSTILE,))}
+    texts = dict(zip(("hostile", "wide", "new"), map(page_of_run, views), strict=True)) | {
+        "several": page_of_runs(views, (), (HOSTILE,)),
+        "findings": findings_page(FOUND),
+    }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}
@@ -52,7 +87,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("name", ["hostile", "wide", "new", "several"])
+@pytest.mark.parametrize("name", ["hostile", "wide", "new", "several", "findings"])
 def test_a_page_is_right_on_every_screen(browser: Browser, pages: dict[str, Path], name: str, width: int, dark: bool) -> None:
     opened = browser.open(pages[name], width=width, dark=dark)
     assert (opened.noise, opened.requests, opened.overflow) == ([], [pages[name].absolute().as_uri()], 0)
@@ -65,7 +100,7 @@ def test_a_page_is_right_on_every_screen(browser: Browser, pages: dict[str, Path
     assert (paper < 0.1) == dark
     unreadable = [colour for colour in browser.ask(TEXT_COLOURS) if contrast(luminance(colour), paper) < 4.5 and colour != browser.ask(PAPER)]
     assert unreadable == []
-    if name != "new":
+    if name not in ("new", "findings"):
         assert browser.ask(SMALL_TEXT) >= 9
         shown = browser.ask("[...document.querySelectorAll('svg[class]')].filter(each => each.getClientRects().length).map(each => each.className.baseVal)")
         assert set(shown) <= {"broad" if width == 1280 else "narrow"}
