@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 # The rest is imported inside `main`, where Ctrl-C is handled.
-from ftcore.spec.errors import INTERRUPT_STATUS_BASE, FtError, Problem, SpecError
+from ftcore.spec.disk_errors import REMEDIES, disk_errno
+from ftcore.spec.errors import INTERRUPT_STATUS_BASE, CheckpointError, FtError, Problem, SpecError
 
 OUR_BUG = 1
 
@@ -81,8 +82,16 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last resort: whatever it is, the user gets a line and a status
         if isinstance(error, OSError) and error.filename is None and not _takes_output():
             return INTERRUPT_STATUS_BASE + signal.SIGPIPE
+        if isinstance(error, OSError) and disk_errno(error) is not None:
+            print_error(known := _of_disk(error))
+            return known.exit_status
         _tell(f"ftlaunch: this is our bug: {type(error).__name__}: {error}\n    its traceback, for a report: {_save_traceback()}")
         return OUR_BUG
+
+
+def _of_disk(error: OSError) -> CheckpointError:
+    """A full or read-only disk, or a file that may not be used: the user's to mend, whatever wrote there."""
+    return CheckpointError(f"a file can't be written or read: {error.strerror or error}", where=str(error.filename or ""), fix=REMEDIES[disk_errno(error) or 0])
 
 
 def _call(arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ from ftcore.trace_summary.summary import NOTHING_FIX, read_ranks, summarise, tra
 
 
 def summarise_folder(folder: Path, output: Path | None) -> None:
-    """Writes the summary beside the traces, or into `output`. Raises CheckpointError when there are none."""
+    """Writes the summary beside the traces, or into `output`. Raises CheckpointError when there are none, or that can't be written."""
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}", where=str(folder), fix=NOTHING_FIX)
     beside = RunDir(folder).profile(0).parent
@@ -29,8 +29,11 @@ def summarise_folder(folder: Path, output: Path | None) -> None:
     ranks, problems = read_ranks(paths, lambda done, total: emit("progress", stage="summarise", done=done, total=total, text="reading traces"))
     summary = summarise(ranks, problems, run)
     target = output or traces
-    write_atomic(target / "summary.json", json.dumps(summary, indent=1) + "\n")
-    write_atomic(target / "summary.html", render_summary(summary))
+    try:
+        write_atomic(target / "summary.json", json.dumps(summary, indent=1) + "\n")
+        write_atomic(target / "summary.html", render_summary(summary))
+    except OSError as error:
+        raise CheckpointError(f"{target} can't be written: {error.strerror}", where="-o", fix="free some space, or choose another folder") from error
 
 
 def main(arguments: list[str]) -> None:

@@ -181,7 +181,8 @@ def _behind(seen: Seen, found: Shares) -> Finding | None:
     counted = (f"counted for the {pace.tokens:,.0f} tokens of an update; the plan had {pace.planned_tokens:,.0f}",) if pace.is_corrected else ()
     computed = found.an_update("forward", "backward", "optimizer")
     times = pace.measured_s / pace.planned_s
-    notes = tuple(f"the plan: {text}" for text in forecast.get("notes") or ())
+    said = forecast.get("notes")
+    notes = tuple(f"the plan: {text}" for text in said) if isinstance(said, list) else ()
     return Finding(
         kind="slower_than_planned",
         severity=SLOW,

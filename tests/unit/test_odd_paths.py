@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -46,3 +47,14 @@ def test_a_launch_with_odd_numbers_is_still_one(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("\n".join(lines), encoding="utf-8")
     found = last_launch(RunDir(tmp_path))
     assert found is not None and (found.attempt, found.started, found.status) == (0, 0.0, 1)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_nothing_is_no_bug_of_ours(number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number), "/there/file")
+
+    monkeypatch.setattr("launcher.commands.watch.run", fail)
+    assert main(["watch", "runs"]) == 5
+    told = capsys.readouterr().err
+    assert "/there/file" in told and os.strerror(number) in told and "fix:" in told and "bug" not in told

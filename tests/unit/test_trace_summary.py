@@ -225,3 +225,10 @@ def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
         summarise_folder(tmp_path, None)
     with pytest.raises(CheckpointError, match="there is no folder"):
         summarise_folder(tmp_path / "gone", None)
+
+
+def test_a_summary_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    write_trace(tmp_path / "rank_0.json.gz", gpu_update())
+    (tmp_path / "out" / "summary.json").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="can't be written: Is a directory"):
+        summarise_folder(tmp_path, tmp_path / "out")
