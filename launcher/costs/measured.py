@@ -51,7 +51,8 @@ def _read(path: Path) -> list[MeasuredSpeed]:
         return _of_scale(path, anchors)
     record = read_run(path if path.is_dir() else path.parent, with_ranks=False)
     stall_s, write_s = save_seconds(record)
-    return [MeasuredSpeed(anchor=anchor, spread=_spread(record), start_s=start_seconds(record), stall_s=stall_s, write_s=write_s) for anchor in anchors]
+    start_s = start_seconds(record)
+    return [MeasuredSpeed(anchor=each, spread=_spread(record, each.ranks), start_s=start_s, stall_s=stall_s, write_s=write_s) for each in anchors]
 
 
 def _of_scale(path: Path, anchors: Sequence[Anchor]) -> list[MeasuredSpeed]:
@@ -71,9 +72,10 @@ def _starts(folder: ScaleDir, result: ScaleResult) -> dict[tuple[int, int], floa
     return {key: seconds for key, seconds in found.items() if seconds is not None}
 
 
-def _spread(record: RunRecord) -> float:
-    """Between thirds of the run that are woven into one another, so that unlike updates fall on all of them."""
-    rates = [part.tokens / part.train_s for part in map(covered, record.updates[WARM_UP:]) if part.train_s > 0]
+def _spread(record: RunRecord, ranks: int) -> float:
+    """Between thirds of what so many ranks trained, woven into one another, so that unlike updates fall on all of them."""
+    lines = [line for line in record.updates if number(line, "world_size", ranks) == ranks and number(line, "update") > WARM_UP]
+    rates = [part.tokens / part.train_s for part in map(covered, lines) if part.train_s > 0]
     means = [fmean(rates[at::BLOCKS]) for at in range(BLOCKS)] if len(rates) >= BLOCKS else []
     return (max(means) - min(means)) / (2 * fmean(means)) if means else 0.0
 
@@ -96,9 +98,11 @@ def save_seconds(record: RunRecord) -> tuple[float | None, float | None]:
     """
     ended = {int(number(line, "update")): number(line, "time") for line in record.updates if number(line, "time") > 0}
     last = max(ended, default=0)
-    whole = [event for event in record.events if event["event"] == "checkpoint" and event.get("update") in ended and event.get("update") != last]
-    if not whole:
+    told = {int(number(event, "update")): number(event, "time") for event in record.events if event["event"] == "checkpoint"}
+    saved = [update for update in told if 0 < update < last]
+    if not saved:
         return None, None
     held = [number(line["phases"], "checkpoint") for line in record.updates if isinstance(line.get("phases"), dict)]
-    writes = [max(0.0, number(event, "time") - ended[int(number(event, "update"))]) for event in whole]
-    return (sum(held) / len(whole) if held else None), fmean(writes)
+    # With logging.logging_steps over 1 a save may lie between two lines: only of the others is it known when they were begun.
+    writes = [max(0.0, told[update] - ended[update]) for update in saved if update in ended]
+    return (sum(held) / len(saved) if held else None), (fmean(writes) if writes else None)

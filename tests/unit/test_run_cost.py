@@ -177,6 +177,25 @@ def test_speeds_of_a_run_are_read(tmp_path):
         read_measured((tmp_path,))
 
 
+def test_speeds_of_a_run_that_logs_seldom_and_changed_its_ranks(tmp_path):
+    """Logged each 10th update, saved each 5th; the last four lines are of 4 ranks, and take 10, 20, 10 and 10 s in place of 10."""
+    folder = made_run(tmp_path / "run")
+    seconds = {70: 10.0, 80: 20.0, 90: 10.0, 100: 10.0}
+    lines = [line(10 * at, 1, START + 100.0 * at, ranks=4 if at > 6 else 2, window_train_seconds=seconds.get(10 * at, 10.0)) for at in range(1, 11)]
+    lines = [each | {"phases": {"checkpoint": 1.0}} for each in lines]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    events = [{"event": "checkpoint", "attempt": 1, "update": 5 * at, "time": START + 50.0 * at + 3.0} for at in range(1, 21)]
+    (folder / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    stall_s, write_s = save_seconds(read_run(folder))
+    # 19 saves on the way in ten lines with a second of saving each; when those of updates 5, 15, ... were begun no line tells.
+    assert (stall_s, write_s) == (pytest.approx(10 / 19), pytest.approx(3.0))
+    (speed,) = read_measured((folder,))
+    # Thirds of the four: (400, 400), 200, 400 tokens/s.
+    assert speed.ranks == 4 and speed.spread == pytest.approx(200 / (2 * 1000 / 3))
+    (folder / "events.jsonl").write_text(json.dumps(events[0]) + "\n")
+    assert save_seconds(read_run(folder)) == (pytest.approx(10.0), None)
+
+
 def test_the_speed_of_a_pilot_is_read(tmp_path):
     folder = made_run(tmp_path / "pilot")
     (folder / "pilot.json").write_text(json.dumps({"accelerator": "h100-80", "measured": {"tokens_per_s": 5000.0}}))

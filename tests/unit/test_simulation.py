@@ -102,6 +102,9 @@ def test_more_ranks_take_more_device_time():
     assert 8 < points[1].speedup < 64 and points[1].efficiency > points[2].efficiency > 0
     assert points[0].device_hours < points[1].device_hours < points[2].device_hours
     assert points[0].mfu > points[2].mfu
+    # 6M + A a token, the head at the supervised half: what is recomputed or padded is not in it.
+    flops = 6 * (32 * (4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336) + 0.5 * 128256 * 4096) + 6 * 32 * 4096 * 1000
+    assert all(each.mfu == pytest.approx(each.tokens_per_s * flops / (each.ranks * H100.bf16_flops)) for each in points)
 
 
 def test_a_slow_network_limits():
