@@ -18,6 +18,8 @@ from ftcore.spec.evaluation_forecast import EvaluationForecast
 MOST_SETS = 6
 """Lines in one chart; the table has them all."""
 MOST_MARKS = 12
+MOST_DOTS = 60
+"""Evaluations with a dot each; of more there is a line alone."""
 LOSS_FINDINGS = ("spike", "divergence", "oscillation", "plateau")
 UPDATE = Axis(name="update", is_whole=True)
 
@@ -82,8 +84,9 @@ def _evaluated(view: RunView, foreseen: EvaluationForecast | None) -> Iterator[C
     series, worlds = [], []
     for number, (name, scores) in enumerate(shown):
         x, colour = [float(each.update) for each in scores], series_colour(number)
-        series.append(Series(name=name, x=x, y=[each.loss for each in scores], colour=colour, style="dots"))
-        worlds.append(Series(name=name, x=x, y=[perplexity(each.loss) for each in scores], colour=colour, style="dots"))
+        style = "dots" if len(x) <= MOST_DOTS else "line"
+        series.append(Series(name=name, x=x, y=[each.loss for each in scores], colour=colour, style=style))
+        worlds.append(Series(name=name, x=x, y=[perplexity(each.loss) for each in scores], colour=colour, style=style))
     left = f"The first {MOST_SETS} of {len(view.evaluations)} sets; all are in the table." if len(view.evaluations) > MOST_SETS else ""
     note = " ".join(part for part in (in_words(foreseen), left) if part)
     yield line_chart("Evaluation loss", [*series, *band(foreseen, "soft")], x=UPDATE, y=Axis(), note=note)
