@@ -63,6 +63,14 @@ def test_a_phase_that_takes_too_much_has_its_knob(phase: str, kind: str, section
     assert finding.evidence[0].file == "metrics.jsonl"
 
 
+def test_a_knob_that_leaves_one_evaluation_says_so(run: RecordedRun) -> None:
+    run.set("evaluation", eval_steps=20)
+    run.trained(20, shares=waiting("evaluation", 0.3))
+    assert found(run)["slow_evaluation"].knobs[0].gives == "a quarter of the evaluations"
+    run.set("evaluation", eval_steps=40)
+    assert found(run)["slow_evaluation"].knobs[0].gives == "only the evaluation at the end", "160 updates are more than the run's 100"
+
+
 def test_those_that_cost_most_come_first(run: RecordedRun) -> None:
     run.trained(20, shares={"forward": 0.3, "backward": 0.2, "data_wait": 0.1, "checkpoint": 0.4})
     run.ended(0, "done")
