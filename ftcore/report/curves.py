@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ftcore.spec.recorded import MOST
 from ftcore.spec.run_record import Line, covered
 
 MOST_POINTS = 360
@@ -33,14 +34,13 @@ class Curve:
 
 def as_number(value: Any) -> float:
     """A number of a line; NaN and infinities may stand there as text, and anything else counts as NaN."""
-    if type(value) is float:
-        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.nan
     try:
-        return float(value)
+        found = float(value)
     except (ValueError, OverflowError):
         return math.nan
+    return found if not abs(found) > MOST else math.copysign(math.inf, found)
 
 
 def column(lines: Iterable[Mapping[str, Any]], key: str) -> list[float]:

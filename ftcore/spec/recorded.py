@@ -9,13 +9,15 @@ from typing import Any
 
 # No run writes them as numbers, and `int`, `float` and clocks of readers would fail at them.
 _ODD = re.compile(r"NaN|Infinity|[0-9]{19}|[eE]\+?[0-9]{3}")
+MOST = 1e100
+"""No sum of a run comes near it, not of squares in fp32 either; a few steps on, axes and means overflow."""
 _NAMES = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
 def recorded_object(text: str | bytes) -> dict[str, Any] | None:
     """The JSON object in `text`; None for anything else, however it is broken.
 
-    NaN, infinities, and numbers beyond a 64-bit integer or a float are texts in it, as the run's own writers write them.
+    NaN, infinities, and numbers beyond a 64-bit integer or MOST are texts in it, as the run's own writers write them.
     """
     try:
         known = text if isinstance(text, str) else text.decode("utf-8", "replace")
@@ -44,4 +46,4 @@ def _whole(text: str) -> int | str:
 
 def _real(text: str) -> float | str:
     value = float(text)
-    return value if abs(value) < float("inf") else text
+    return value if abs(value) < MOST else text

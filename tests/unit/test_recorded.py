@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
+from ftcore.report.curves import as_number
 from ftcore.report.make import make_page
 from ftcore.spec.recorded import local_time, recorded_object
 from ftcore.spec.report_request import ReportedRun, ReportRequest
@@ -28,7 +30,8 @@ from launcher.watching.tail import JsonTail
         ("9223372036854775807", 9223372036854775807),
         ("9223372036854775808", "9223372036854775808"),
         ("0.1234567890123456789012", 0.1234567890123456789012),
-        ("1e300", 1e300),
+        ("1e99", 1e99),
+        ("-1e300", "-1e300"),
         ('"NaN 1e400"', "NaN 1e400"),
     ],
 )
@@ -42,6 +45,7 @@ def test_what_is_no_object_is_none(text: str | bytes) -> None:
 
 
 def test_a_number_beyond_a_float_is_none() -> None:
+    assert [as_number(value) for value in (1e308, -1e308, 10**400, 1e99)] == pytest.approx([math.inf, -math.inf, math.nan, 1e99], nan_ok=True)
     assert number({"x": 10**400}, "x", 7.0) == 7.0
 
 
