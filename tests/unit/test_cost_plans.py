@@ -146,6 +146,8 @@ def test_a_planning_from_a_spec():
     found = make_planning(question(ranks=(8, 16), deadline_s=24 * HOUR))
     assert {plan.candidate.ranks for plan in found.plans} == {8, 16} and {plan.market for plan in found.plans} == {ON_DEMAND, SPOT}
     assert found.best.meets == YES and found.best.market == SPOT
+    # A speed that may be a third off is that much faster or slower: seconds divided or multiplied.
+    assert all(each.low_s * each.high_s == pytest.approx(each.update_s**2) for each in (plan.candidate for plan in found.plans))
     assert found.best.price.expected == min(plan.price.expected for plan in found.plans if plan.meets == YES)
     text = render_planning(found, Asked(spec="spec.yaml", own_hosts=(8,)))
     assert "The cheapest plan that meets 24 h: " in text and "ftlaunch launch spec.yaml" in text and " EUR" in text and "USD" not in text

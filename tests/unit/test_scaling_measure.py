@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_an_even_number_of_windows(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path / "run", [1.0, 2.0, 5.0, 4.0], [1000] * 4)
     found = read_measurement(run_dir, 2, Windows(warm_up=0, count=4, updates=1))
     assert found.update_seconds == 3.0 and sum(found.phases.values()) == pytest.approx(3.0)
+
+
+def test_an_update_takes_what_it_takes_its_ranks_on_average(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path / "run", [2.0] * 8, [1000] * 8)
+    lines = [json.loads(text) for text in run_dir.rank_metrics(1).read_text().splitlines()]
+    longer = [each | {"phase_seconds": 2.5, "phases": each["phases"] | {"forward": each["phases"]["forward"] + 0.5}} for each in lines]
+    run_dir.rank_metrics(1).write_text("".join(json.dumps(each) + "\n" for each in longer))
+    found = read_measurement(run_dir, 2, WINDOWS)
+    assert found.update_seconds == pytest.approx(2.25) == sum(found.phases.values())
 
 
 def test_a_run_without_phases(tmp_path: Path) -> None:

@@ -155,6 +155,9 @@ def test_a_made_up_deal_is_near_the_real_one():
     ranks = dealt.rank_sums(dealt.bin_sums(sample_costs(of, share)))
     assert made.imbalance == pytest.approx((ranks.max(axis=1) / ranks.mean(axis=1)).mean(), abs=0.03)
     assert made.micro_steps == pytest.approx(dealt.micro_steps.mean(), abs=0.3)
+    # Ranks that wait after each micro-step wait for another one each time.
+    larger = deal_by_lengths(sized(setting(lengths=lengths, samples=2048), 8), llama(), lengths)
+    assert larger.micro_steps > 5 and larger.step_imbalance > larger.imbalance
 
 
 def test_hosts_of_any_number_of_ranks():

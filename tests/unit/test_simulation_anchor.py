@@ -108,7 +108,8 @@ def test_points_that_shared_cores_are_left_out(tmp_path):
 
 def test_a_pilot_and_a_run(tmp_path):
     resolved = run(ranks=4, stage=2)
-    lines = [line(update, attempt=1, time=update, world_size=4, seconds=9.0 if update < 3 else 2.0, allocated_bytes=7) for update in range(1, 8)]
+    seconds = (9.0, 9.0, 2.0, 1.0, 2.0, 8.0, 2.0)
+    lines = [line(at, attempt=1, time=at, world_size=4, seconds=took, allocated_bytes=7) for at, took in enumerate(seconds, start=1)]
     folder = run_folder(tmp_path / "run", resolved, *lines)
     (of_run,) = read_anchors(folder)
     assert (of_run.ranks, of_run.stage, of_run.tokens_per_s, of_run.on_cpu, of_run.method) == (4, 2, 50.0, False, "full")
