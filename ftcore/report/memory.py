@@ -51,7 +51,12 @@ def planned_items(view: RunView) -> list[Mapping[str, Any]]:
     own = [item for item in items if isinstance(item, Mapping) and item.get("scope") == "rank"] if isinstance(items, list) else []
     places = ("device", "host") if view.on_cpu else ("device",)
     left_out = () if view.on_cpu else ("communication", "process")
-    return [item for item in own if item.get("place") in places and item.get("group") not in left_out and (not item.get("phases") or phase in item["phases"])]
+    return [item for item in own if item.get("place") in places and item.get("group") not in left_out and _is_held(item, phase)]
+
+
+def _is_held(item: Mapping[str, Any], phase: Any) -> bool:
+    phases = item.get("phases")
+    return phase in phases if isinstance(phases, list) and phases else True
 
 
 def planned_bytes(view: RunView) -> float | None:

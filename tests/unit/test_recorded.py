@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -80,3 +81,17 @@ def test_room_that_is_none_marks_no_page(tmp_path: Path, memory: str) -> None:
     run_dir.metrics.write_text('{"update": 1, "loss": 2.0, "grad_norm": 1.0, "peak_memory_bytes": 1000000}\n', encoding="utf-8")
     make_page(ReportRequest(runs=(ReportedRun(path=str(tmp_path), shown="run"),), output=str(run_dir.report)))
     assert "that a rank can have" not in run_dir.report.read_text(encoding="utf-8")
+
+
+def test_a_part_of_a_report_that_cannot_be_made_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(view: object, **options: object) -> None:
+        raise TypeError("unhashable")
+
+    monkeypatch.setattr("ftcore.report.one_run.cost", fail)
+    run_dir = RunDir(tmp_path)
+    run_dir.resolved.write_text("{}", encoding="utf-8")
+    ledger = {"memory": {"peak_phase": "forward", "items": [{"scope": "rank", "place": "device", "group": "logits", "bytes": 5, "phases": 3.5}]}}
+    run_dir.memory_json.write_text(json.dumps(ledger), encoding="utf-8")
+    make_page(ReportRequest(runs=(ReportedRun(path=str(tmp_path), shown="run"),), output=str(run_dir.report)))
+    page = run_dir.report.read_text(encoding="utf-8")
+    assert page.count("This part can") == 1 and "TypeError: unhashable" in page and "logits" in page
