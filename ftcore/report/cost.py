@@ -43,7 +43,8 @@ def _planned(view: RunView) -> Iterator[tuple[str, str]]:
     if isinstance(planned, Mapping):
         hours, price = planned.get("device_hours"), planned.get("price")
         told = short_number(hours) if isinstance(hours, int | float) else NONE
-        yield "planned", f"{told} device-hours" + (f", {money(price, view.totals.currency)}" if isinstance(price, int | float) else "")
+        amount = f", {money(price, view.totals.currency)}" if isinstance(price, int | float) else ""
+        yield "planned", f"{told} device-hours{amount}, for updates and evaluations alone"
 
 
 def _lost(found: RunCost) -> str:

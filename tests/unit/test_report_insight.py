@@ -15,8 +15,10 @@ from ftcore.report.cost import cost
 from ftcore.report.doctor import doctor
 from ftcore.report.foreseen import band, in_words
 from ftcore.report.learning import learning
+from ftcore.report.run_view import RunView
 from ftcore.report.speed import speed
 from ftcore.spec.evaluation_forecast import forecast
+from ftcore.spec.run_dir import RunDir
 from tests.unit.made_runs import add_lines
 from tests.unit.reported_runs import HOSTILE, START, long_run, viewed
 from tests.unit.test_report_pages import text_of
@@ -98,6 +100,13 @@ def test_lost_work_stands_beside_each_attempt(tmp_path: Path) -> None:
     assert len(rows.rows) == 2 and "still to come" not in told  # type: ignore[union-attr]
     once = cost(viewed(long_run(tmp_path / "once").path, state="finished")[0], is_over=True)
     assert "no update was trained twice" in str(once) and [block.kind for block in once.blocks] == ["facts"]
+    assert "EUR, for updates and evaluations alone" in str(cost(planned_for(tmp_path / "once", price=1.25), is_over=True))
+
+
+def planned_for(path: Path, *, price: float) -> RunView:
+    """The run in `path`, with a forecast of so much."""
+    RunDir(path).memory_json.write_text(json.dumps({"forecast": {"device_hours": 0.5, "price": price}}))
+    return viewed(path, state="finished")[0]
 
 
 def test_slow_ranks_that_were_named(tmp_path: Path) -> None:
