@@ -15,6 +15,7 @@ from launcher.costs.plan_text import money, render_planning, span
 from launcher.costs.planner import LIKELY, NO, ON_DEMAND, SPOT, YES, Terms, ordered, plans_of
 from launcher.costs.planning import Question, make_planning
 from launcher.costs.prices import Given, Prices
+from launcher.memory.cost import run_data
 from tests.unit.planned_runs import llama, run
 
 HOUR = 3600
@@ -161,6 +162,17 @@ def test_a_planning_from_a_spec():
     assert max(len(line) for line in every.splitlines() if not line.startswith("    ")) <= 100
     head = next(line for line in text.splitlines() if line.startswith("ranks  market"))
     assert "how, tokens a micro-step" in head and head.endswith("a million EUR")
+
+
+def test_evaluations_are_in_a_plans_time(monkeypatch):
+    base = question(ranks=(8,))
+    known = run_data(base.resolved)
+    plain, evaluated = [], []
+    for tokens, plans in ((0.0, plain), (known.train.mean * 1000, evaluated)):
+        data = dataclasses.replace(known, evaluated_tokens=tokens)
+        monkeypatch.setattr("launcher.costs.planning.run_data", lambda resolved, data=data: data)
+        plans += [plan for plan in make_planning(base).plans if plan.market == ON_DEMAND]
+    assert all(after.time_s.expected > before.time_s.expected for before, after in zip(plain, evaluated, strict=True))
 
 
 def test_a_deadline_that_nothing_meets():

@@ -110,6 +110,12 @@ def test_slower_than_planned(run: RecordedRun) -> None:
     assert "3 s, 3.0 times the 1 s of the plan" in found(run)["slower_than_planned"].what
 
 
+def test_a_run_that_logs_each_tenth_update_is_no_slower_for_it(run: RecordedRun) -> None:
+    run.trained(20, phase_updates=10, window_train_seconds=10.0, phase_seconds=10.0)
+    run.ended(0, "done")
+    assert "slower_than_planned" not in found(run)
+
+
 def test_a_plan_that_assumed_other_lengths_is_counted_for_the_runs_own(run: RecordedRun) -> None:
     forecast = run.memory["forecast"]
     forecast["tokens_an_update"] = 2000.0
