@@ -89,6 +89,8 @@ class ScalePoint:
     """Phase -> seconds an update, mean over ranks, of the windows that update_seconds comes from; scaled as these."""
     row_tokens: float | None = None
     """Of a micro-step, on average over ranks, padding included."""
+    held_up_seconds: float | None = None
+    """Of an update, in which a rank was ready to compute and its host had no processor free, mean over ranks; None: not measured."""
     late_rank: str = ""
     """Which rank most of the idle time is for, and in which phase it was; empty: no single one, or nobody waits."""
     peak_memory_bytes: int | None = None

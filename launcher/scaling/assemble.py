@@ -59,6 +59,7 @@ def measured_point(blank: ScalePoint, measured: Measurement, key: str) -> ScaleP
         supervised_tokens_per_s_per_rank=rate / blank.ranks,
         phases=measured.phases,
         row_tokens=measured.row_tokens,
+        held_up_seconds=measured.held_up_seconds,
         late_rank=measured.late_rank,
         peak_memory_bytes=max(measured.peak_bytes),
         losses=measured.losses,

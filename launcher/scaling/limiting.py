@@ -8,6 +8,8 @@ SCALES = 0.97
 """Efficiency from which nothing is said to limit."""
 WORTH_NAMING = 0.03
 """Share of an update below which a phase of a baseline is not named."""
+HELD_UP = 0.1
+"""Share of an update without a processor, over the baseline's, from which that is told of computing that grew."""
 COMPUTING = "computing"
 WAITING = ("data_wait", "communication", "idle", "optimizer", "checkpoint", "evaluation", "other")
 """Phases in which nothing is learnt; forward and backward together are computing."""
@@ -78,11 +80,18 @@ def _words(phase: str, point: ScalePoint, base: ScalePoint) -> str:
     if phase == "idle":
         return _WORDS[phase] + (f" (most of all for {point.late_rank})" if point.late_rank else "")
     if phase == COMPUTING:
+        held_up = _held_up(point)
+        if held_up - _held_up(base) >= HELD_UP:
+            return f"computing: ranks stand still {held_up:.0%} of the time, since their host has no processor free for them"
         fewer, more = point.row_tokens or 0.0, base.row_tokens or 0.0
         if 0 < fewer < 0.8 * more:
             return f"computing: micro-steps are smaller, {fewer:,.0f} tokens against {more:,.0f}, and use the device less well"
         return "computing: a rank is slower beside others (memory, caches, clock)"
     return _WORDS[phase]
+
+
+def _held_up(point: ScalePoint) -> float:
+    return (point.held_up_seconds or 0.0) / (point.update_seconds or 1.0)
 
 
 def _busy(point: ScalePoint) -> float:

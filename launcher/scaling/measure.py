@@ -51,6 +51,8 @@ class Measurement:
     """Of all updates."""
     row_tokens: float
     """Tokens of a micro-step, on average."""
+    held_up_seconds: float
+    """Of an update, in which a rank stood still since its host had no processor free, mean over ranks."""
     late_rank: str
     """Which rank most of the waiting is for, and its phase; empty: no single one."""
 
@@ -84,6 +86,7 @@ def read_measurement(run_dir: RunDir, ranks: int, windows: Windows) -> Measureme
         peak_bytes=tuple(max(int(number(line, "peak_memory_bytes")) for line in mine.values()) for mine in by_rank),
         losses=tuple(_finite(lines[update].get("loss")) for update in whole),
         row_tokens=fmean(number(mine[update], "computed_tokens") / max(1.0, number(mine[update], "micro_steps", 1)) for mine in by_rank for update in counted),
+        held_up_seconds=fmean(number(mine[update], "held_up_seconds") for mine in by_rank for update in counted),
         late_rank=_late_rank(by_rank, counted),
     )
 

@@ -79,5 +79,5 @@ def _rank_line(rank: int, number: int, wall: float, tokens: int, with_phases: bo
         busy = {"forward": 0.4 * wall if rank else 0.3 * wall, "backward": 0.5 * wall, "optimizer": 0.1 * wall}
         idle = {"idle": 0.0 if rank else 0.1 * wall}
         late = {"caused_idle_seconds": 0.1 * wall, "late_phase": "forward"} if rank else {"caused_idle_seconds": 0.0, "late_phase": ""}
-        line |= {"phases": busy | idle, "phase_seconds": wall, "phase_updates": 1, "host": "vm", **late}
+        line |= {"phases": busy | idle, "phase_seconds": wall, "phase_updates": 1, "host": "vm", "held_up_seconds": 0.25 if rank else 0.0, **late}
     return line

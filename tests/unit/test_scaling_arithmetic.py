@@ -99,6 +99,7 @@ def test_what_limits_is_named() -> None:
     assert limited(2, 8.0, {"forward": 2.0, "backward": 3.0, "data_wait": 3.0}).startswith("data: ")
     assert limited(2, 8.0, {"forward": 2.0, "backward": 3.0, "other": 3.0}).startswith("the host: ")
     assert limited(2, 8.0, {"forward": 3.0, "backward": 5.0}).startswith("computing: a rank is slower beside others")
+    assert limited(2, 8.0, {"forward": 3.0, "backward": 5.0}, held_up_seconds=2.0).startswith("computing: ranks stand still 25% of the time, since")
 
 
 def test_smaller_micro_steps_are_named() -> None:

@@ -26,7 +26,7 @@ def test_phases_add_up_to_the_update(tmp_path: Path) -> None:
     found = read_measurement(write_run(tmp_path / "run", [9.0, 9.0, 2.0, 2.5, 4.0, 4.5, 3.0, 3.5], [900, 1000, 1100, 900, 1000, 1300, 800, 1000]), 2, WINDOWS)
     assert sum(found.phases.values()) == pytest.approx(found.update_seconds, rel=1e-9)
     assert found.phases["idle"] == pytest.approx(0.05 * found.update_seconds)
-    assert found.late_rank == "rank 1 on vm, late in forward"
+    assert found.late_rank == "rank 1 on vm, late in forward" and found.held_up_seconds == pytest.approx(0.125)
 
 
 def test_windows_of_unlike_samples_are_made_alike(tmp_path: Path) -> None:
