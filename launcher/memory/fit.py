@@ -124,11 +124,16 @@ def gib(size: float) -> str:
 
 
 def require_fit(resolved: ResolvedSpec, ledger: Ledger, capacity: Capacity, advice: str = "") -> list[str]:
-    """A warning for each margin that is touched. Raises DoesNotFitError with all that is short, `advice` (the best option that fits) behind each fix."""
+    """A warning for each margin that is touched. Raises DoesNotFitError with all that is short, with `advice` (the best option that fits) as the fix of memory."""
     found = shortages(resolved, ledger, capacity)
     errors = [each for each in found if each.is_error]
     if errors:
         where = {"device": "device memory", "host": "host memory", "disk": "disk"}
         force = "; --force launches it all the same"
-        raise DoesNotFitError([Problem(what=each.what, where=where[each.place], fix=(advice or each.fix) + force) for each in errors])
+        raise DoesNotFitError([Problem(what=each.what, where=where[each.place], fix=_fix(each, advice) + force) for each in errors])
     return [f"{each.what}; {each.fix}" for each in found]
+
+
+def _fix(shortage: Shortage, advice: str) -> str:
+    """No other split of the work makes room on a disk."""
+    return shortage.fix if shortage.place == "disk" or not advice else advice

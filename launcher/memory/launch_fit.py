@@ -35,7 +35,7 @@ def check_launch(
         capacity = planned_elsewhere(resolved) if elsewhere else capacity_of(resolved, folder=folder, facts=facts)
         ledger = build_ledger(resolved, shape, on_cpu=capacity.is_shared)
         found = shortages(resolved, ledger, capacity)
-        short = any(each.is_error for each in found)
+        short = any(each.is_error and each.place != "disk" for each in found)
         advice = _best_option(resolved, shape, capacity, goes_on=goes_on) if short and refuses else ""
     except FtError as error:
         return [f"whether it fits in memory was not checked: {error.problems[0].what}"]

@@ -100,6 +100,9 @@ def test_checkpoints_need_their_disk():
     ledger = build_ledger(resolved, shape)
     (short,) = shortages(resolved, ledger, room(disk=1))
     assert short.place == "disk" and "checkpoint" in short.what and "save_total_limit" in short.fix
+    with pytest.raises(DoesNotFitError) as caught:
+        require_fit(resolved, ledger, room(disk=1), advice="--zero 0 fits")
+    assert caught.value.problems[0].fix == f"{short.fix}; --force launches it all the same"
     assert shortages(resolved, ledger, room(disk=ledger.disk_bytes / GIB + 1)) == []
 
 
