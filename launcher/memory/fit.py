@@ -124,7 +124,7 @@ def gib(size: float) -> str:
 
 
 def require_fit(resolved: ResolvedSpec, ledger: Ledger, capacity: Capacity, advice: str = "") -> list[str]:
-    """A warning for each margin that is touched. Raises DoesNotFitError with all that is short, with `advice` (the best option that fits) as the fix of memory."""
+    """A warning for each margin that is touched. Raises DoesNotFitError with all that is short; `advice`: the best option that fits, the fix of memory."""
     found = shortages(resolved, ledger, capacity)
     errors = [each for each in found if each.is_error]
     if errors:
