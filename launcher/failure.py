@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import time
@@ -23,6 +24,8 @@ TAIL_LINES = 15
 """Last lines of a traceback or a log that are shown."""
 
 _TAIL_BYTES = 65536
+_BAR = re.compile(r"\d+%\|")
+"""A bar as tqdm draws it."""
 _TO_DO = "  to do: "
 
 
@@ -190,14 +193,15 @@ def resume_advice(run_dir: RunDir, resume_command: str) -> str:
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log; none when there is no log."""
+    """The last lines of a log, without what progress bars left; none when there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-lines:]
+    written = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
+    return ([line for line in written if not _BAR.search(line)] or written)[-lines:]
 
 
 def exited_for_memory(exited: Event | None) -> bool:

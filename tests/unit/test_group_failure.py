@@ -12,7 +12,7 @@ from ftcore.spec.run_dir import RunDir
 from launcher.backends.base import Launch
 from launcher.backends.host_group import Ending
 from launcher.events_file import append_event
-from launcher.failure import RunFailedError, RunStoppedError, as_error, memory_hints
+from launcher.failure import RunFailedError, RunStoppedError, as_error, memory_hints, tail
 from launcher.group_failure import group_failure
 from launcher.record import Record
 from tests.unit.local_launch import resolved_for
@@ -134,3 +134,11 @@ def test_what_a_signal_ends_with() -> None:
     late = RunStoppedError(signal.SIGTERM, "x", late_s=600)
     assert late.exit_status == 143 and "before it had saved in 600 s (cluster.preempt_grace)" in str(late)
     assert RunStoppedError(signal.SIGHUP, "x").exit_status == 129
+
+
+def test_the_last_lines_of_a_log_are_no_progress_bars(tmp_path: Path) -> None:
+    log = tmp_path / "rank_0.log"
+    log.write_text("a warning\nLoading weights:  50%|#####     | 6/12\rLoading weights: 100%|##########| 12/12 [00:00<00:00]\n")
+    assert tail(log) == ["a warning"]
+    log.write_text("Loading: 100%|##########| 12/12\n")
+    assert tail(log) == ["Loading: 100%|##########| 12/12"]
