@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
     from ftcore.spec.run_dir import RunDir
     from launcher.approach import Approach
+    from launcher.short_runs import ShortRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +82,32 @@ command = PilotCommand(
 
 def run(given: PilotOptions) -> None:
     """Runs the pilot. Raises the FtError of what went wrong, and DoesNotFitError when the whole run would not fit."""
-    from ftcore.spec.errors import DoesNotFitError, TrainingError
     from launcher.commands.launch import say
-    from launcher.failure import RunFailedError
     from launcher.memory.pilot import pilot_spec
     from launcher.resolve import read_and_resolve
-    from launcher.short_runs import ShortRun, train_short
+    from launcher.short_runs import ShortRun
 
     resolution = read_and_resolve(spec_options(given, done="piloted"))
     short = pilot_spec(resolution.resolved, given.updates)
     say(f"spec: {resolution.origin}")
+    wanted = ShortRun(verb="pilot", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force)
+    run_dir, approach = train(wanted)
+    _report(resolution.resolved, run_dir, approach)
+
+
+def train(wanted: ShortRun) -> tuple[RunDir, Approach]:
+    """Trains the pilot's own run. Raises DoesNotFitError when memory ran out."""
+    from ftcore.spec.errors import DoesNotFitError, TrainingError
+    from launcher.failure import RunFailedError
+    from launcher.short_runs import train_short
+
     try:
-        run_dir, approach = train_short(
-            ShortRun(verb="pilot", resolution=resolution, short=short, output=given.output, env_file=given.env_file, force=given.force)
-        )
+        return train_short(wanted)
     except RunFailedError as failure:
         if failure.exit_status == TrainingError.exit_status and "out of memory" in failure.brief:
             fix = "ftlaunch plan --recommend lists what fits"
             raise DoesNotFitError(f"memory ran out in the pilot\n{failure.brief}", where="pilot", fix=fix) from failure
         raise
-    _report(resolution.resolved, run_dir, approach)
 
 
 def _report(resolved: ResolvedSpec, run_dir: RunDir, approach: Approach) -> None:

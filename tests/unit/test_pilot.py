@@ -11,6 +11,7 @@ from ftcore.spec.errors import CheckpointError, DoesNotFitError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.schedule_lengths import schedule_problems
 from ftcore.spec.sections import ScheduleSection
+from launcher import short_runs
 from launcher.commands import pilot as pilot_verb
 from launcher.failure import RunFailedError
 from launcher.memory.accelerators import GIB, find_accelerator
@@ -133,11 +134,13 @@ def test_memory_that_ran_out_is_a_run_that_does_not_fit(tmp_path, monkeypatch, r
         run_dir.checkpoints.mkdir()
         raise RunFailedError(report, 6)
 
-    monkeypatch.setattr("launcher.launching.start_new", fails)
-    monkeypatch.setattr("launcher.ds_config.render_ds_config", lambda resolved: "{}")
-    given = pilot_verb.command.make_context("pilot", []).params
+    for step in ("approach_hosts", "tell_warnings", "require_room"):
+        monkeypatch.setattr(short_runs, step, lambda *_, **__: None)
+    monkeypatch.setattr(short_runs, "start_new", fails)
+    monkeypatch.setattr(short_runs, "render_ds_config", lambda resolved: "{}")
     resolution = type("Resolution", (), {"resolved": run(), "spec_text": ""})()
+    folder = tmp_path / "pilot"
     with pytest.raises(kind) as caught:
-        pilot_verb._train(pilot_verb.PilotOptions(**given), resolution, RunDir(tmp_path), None, None)
+        pilot_verb.train(short_runs.ShortRun(verb="pilot", resolution=resolution, short=run(), output=folder, env_file=None, force=False))
     assert caught.value.exit_status == (7 if kind is DoesNotFitError else 6)
-    assert not (tmp_path / "checkpoints").exists()
+    assert folder.exists() and not (folder / "checkpoints").exists()
