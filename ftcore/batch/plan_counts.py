@@ -73,13 +73,13 @@ class RunCounts:
 
 
 def count_run(
-    sequence: UpdateSequence, train: SampleMix, *, batch: BatchSection, world_size: int, share: AttentionShare, most_samples: int = COUNTED_SAMPLES
+    sequence: UpdateSequence, train: SampleMix, *, batch: BatchSection, world_size: int, share: AttentionShare, most_samples: int | None = None
 ) -> RunCounts:
-    """Deals every update of the run, an epoch at a time, until `most_samples` have been dealt."""
+    """Deals every update of the run, an epoch at a time, until `most_samples` have been dealt, or COUNTED_SAMPLES."""
     parts: list[UpdateCounts] = []
     heaviest: list[HeaviestStep] = []
     sums = {name: np.zeros(3, dtype=np.int64) for name in train.names}
-    left = most_samples
+    left = most_samples if most_samples is not None else COUNTED_SAMPLES
     for windows in sequence.by_epoch():
         bounds = windows.bounds[: max(2, int(np.searchsorted(windows.bounds, left, side="right")))]
         ids = windows.order[: bounds[-1]]

@@ -27,6 +27,7 @@ _ANNOTATIONS = {"$schema", "title", "description", "default", "x-fix", "x-stages
 _OTHER_TYPES: dict[str, Any] = {
     ".train.gradient_checkpointing": ["string", "boolean"],
     ".evaluation.metrics": "array",
+    ".logging.report_to": "array",
     ".profiling.ranks": "array",
     ".hardware.accelerator": ["string", "integer"],
 }
