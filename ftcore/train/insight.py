@@ -54,13 +54,15 @@ class Insight:
         findings: list[Finding] = [grown] if grown is not None else []
         if record["loss"] is not None and self._engine.ranks.is_first:
             norm = float(record["grad_norm"]) if record["grad_norm"] is not None else float("nan")
+            # A record holds what is not finite as text.
+            norms = [float(each) for each in record.get("group_norms", {"": norm}).values()]
             findings = findings + self._losses.feed(
                 Observation(
                     update=int(record["update"]),
                     loss=float(record["loss"]),
                     grad_norm=norm,
                     learning_rate=float(record["learning_rate"]),
-                    clipped=was_clipped(list(record.get("group_norms", {"": norm}).values()), groups, self._spec.optimizer.max_grad_norm),
+                    clipped=was_clipped(norms, groups, self._spec.optimizer.max_grad_norm),
                     loss_scale=record.get("loss_scale"),
                     samples=longest,
                 )
