@@ -17,6 +17,8 @@ COLLECTIVES = (
 """Functions of torch.distributed in which a rank waits for others."""
 _OF_TORCH = ("torch/distributed/", "deepspeed/comm/", "deepspeed/runtime/comm/")
 _OURS = "ftcore/"
+_HEARS = "ftcore/collective_calls.py"
+"""Stands between every collective and whoever called it."""
 _RUNS = ("R (running)",)
 
 
@@ -65,8 +67,8 @@ class Stack:
 
     @property
     def own(self) -> Frame | None:
-        """The innermost frame of this program."""
-        return next((frame for frame in self.frames if _OURS in frame.file), None)
+        """The innermost frame of this program, but for what hears of collectives."""
+        return next((frame for frame in self.frames if _OURS in frame.file and not frame.file.endswith(_HEARS)), None)
 
     @property
     def called(self) -> str:

@@ -17,6 +17,7 @@ Fatal Python error: Aborted
 
 Current thread 0x00007f94f3bbeb80 (most recent call first):
   File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252 in {collective}
+  File "/home/me/ftcore/collective_calls.py", line 146 in told
   File "/venv/site-packages/deepspeed/comm/torch.py", line 290 in {collective}
   File "/home/me/ftcore/engine.py", line {line} in backward
   File "/home/me/ftcore/train/loop.py", line 191 in train_update
