@@ -9,7 +9,7 @@ from launcher.findings.busy_host import held_up
 from launcher.findings.finding import SLOW, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of, middle
 from launcher.findings.shares import Shares, evidence, shares, speed
-from launcher.findings.slow_rank import waiting
+from launcher.findings.slow_rank import more_ahead, waiting
 
 DATA_WAIT, SAVING, EVALUATING, COMMUNICATING, OTHER = 0.05, 0.05, 0.15, 0.25, 0.20
 """Shares of the time from which on a phase is told of."""
@@ -38,14 +38,7 @@ def _data(seen: Seen, found: Shares) -> Finding | None:
     spec = seen.resolved.spec.data if seen.resolved is not None else None
     knobs = []
     if spec is not None:
-        knobs.append(
-            Knob(
-                options=f"--set data.prefetch_updates={2 * max(1, spec.prefetch_updates)}",
-                gives="more updates are made ready ahead",
-                costs="host memory",
-                may_resume=True,
-            )
-        )
+        knobs.append(more_ahead(spec))
         knobs.append(
             Knob(
                 options=f"--set data.num_proc={2 * (spec.num_proc or 1)}", gives="more processes read and tokenise", costs="cores of the host", may_resume=True

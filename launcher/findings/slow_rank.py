@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ftcore.spec.run_record import Line, number
+from ftcore.spec.sections import DataSection
 from launcher.findings.finding import SLOW, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of
 from launcher.findings.shares import Lateness, Shares, evidence, lateness
@@ -103,12 +104,17 @@ def _rank_knobs(seen: Seen, cause: str, host: str) -> tuple[Knob, ...]:
     if seen.resolved is None:
         return ()
     if cause == "data_wait":
-        ahead = 2 * max(1, seen.resolved.spec.data.prefetch_updates)
-        return (Knob(options=f"--set data.prefetch_updates={ahead}", gives="more updates are made ready ahead", costs="host memory", may_resume=True),)
+        return (more_ahead(seen.resolved.spec.data),)
     named = next((each.name for each in seen.resolved.hosts if each.name == host), None)
     if named is None or len(seen.resolved.hosts) < 2:
         return ()
     return (Knob(options=f"--exclude {named}", gives="goes on without the slow host", costs="fewer ranks", may_resume=True),)
+
+
+def more_ahead(data: DataSection) -> Knob:
+    """Twice as many updates collated ahead."""
+    ahead = 2 * max(1, data.prefetch_updates)
+    return Knob(options=f"--set data.prefetch_updates={ahead}", gives="more updates are made ready ahead", costs="host memory", may_resume=True)
 
 
 def _larger_update(seen: Seen) -> tuple[Knob, ...]:
