@@ -37,13 +37,14 @@ class WandbWriter:
             "config": config_of(json.loads(run_dir.resolved.read_text(encoding="utf-8")), os.environ),
             "settings": settings,
         }
+        self._end_service = wandb.teardown
         try:
             self._run = wandb.init(**given)
         except wandb.Error as error:
             why = " ".join(str(error).split())[:200]
             tell(f"wandb can't be reached ({why}): its numbers are kept in {run_dir.path / 'wandb'}, and `wandb sync` sends them later")
             # Its service still holds the run's id.
-            wandb.teardown()
+            self._end_service()
             self._run = wandb.init(**given, mode="offline")
         # W&B's own steps never go back, as a resume does.
         self._run.define_metric("update")
@@ -54,8 +55,10 @@ class WandbWriter:
         self._run.log({"update": update, **scalars})
 
     def close(self, *, failed: bool) -> None:
-        """Sends what is held."""
+        """Sends what is held, and has it in the run's file."""
         self._run.finish(exit_code=int(failed))
+        # The file's last records may still be in its service's memory, which a rank that ends at once would take with it.
+        self._end_service()
 
 
 def run_id(run_dir: RunDir) -> str:

@@ -117,7 +117,11 @@ def test_wandb_goes_on_in_the_same_run_and_holds_no_secret(tmp_path: Path, monke
     monkeypatch.setenv("WANDB_PROJECT", "chats")
     run_dir = RunDir(tmp_path / "run")
     train(run_dir, "wandb", range(1, 4), run_name="mine")
-    first, second = wandb_files.runs(run_dir.path), []
+    first = wandb_files.runs(run_dir.path)
+    # W&B names the folder of an attempt by the second it begins in.
+    began = int(time.time())
+    while int(time.time()) == began:
+        time.sleep(0.05)
     train(run_dir, "wandb", range(3, 5), wandb_project="other")
     second = [path for path in wandb_files.runs(run_dir.path) if path not in first]
     (run, config), (again, _) = wandb_files.described(first[0]), wandb_files.described(second[0])
