@@ -38,6 +38,14 @@ class NewRun:
     """What zero.config named; empty: nothing."""
 
 
+def reach_with_room(resolved: ResolvedSpec, manner: Manner, folder: Path) -> Approach:
+    """The hosts of a new run in or below `folder`, looked at, once there is room for it. Raises the FtError of what is against it."""
+    approach = approach_hosts(resolved, folder, variables=manner.variables, starts=not manner.dry_run)
+    tell(approach.warnings)
+    require_room(resolved, manner, approach, folder=folder)
+    return approach
+
+
 def start_new(run_dir: RunDir, new: NewRun, manner: Manner, approach: Approach) -> None:
     """Fills the folder, launches on hosts that were looked at, and shows the summary. Raises CheckpointError when another launch took the folder first."""
     with locked(run_dir) as lock_handle:
@@ -79,11 +87,6 @@ def require_room(resolved: ResolvedSpec, manner: Manner, approach: Approach, fol
     from launcher.memory.launch_fit import check_launch
 
     tell(check_launch(resolved, folder=folder, facts=approach.facts, refuses=not (manner.force or manner.dry_run), goes_on=folder is None))
-
-
-def tell_warnings(approach: Approach) -> None:
-    """A line on stderr for each."""
-    tell(approach.warnings)
 
 
 def tell(warnings: Iterable[str]) -> None:

@@ -68,6 +68,7 @@ class Supervisor:
 
     def start(self, address: str, port: int) -> None:
         """Starts all ranks, which meet at `address`:`port`. Raises OSError when they can't be started, ClusterError for devices that are not this run's."""
+        self._take_over_signals()
         node = self.node
         shared = host_environment({**os.environ, LAUNCH_ID: self._launch_id}, node, cores())
         shared = meeting_environment(shared, node, address, port)
@@ -83,8 +84,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns this host's status when all ranks have ended and nothing of theirs is left."""
-        for signum in _WATCHED:
-            signal.signal(signum, _note)
+        self._take_over_signals()
         try:
             with selectors.DefaultSelector() as selector:
                 for handle in (self._signals, self._reader.handle, *self._order_handles()):
@@ -122,6 +122,12 @@ class Supervisor:
             self._channel.events.send(told)
         else:
             events.emit(str(told.pop("event")), **told)
+
+    @staticmethod
+    def _take_over_signals() -> None:
+        """From before the first rank is there: one that ended this process while it starts them would leave what the ranks have started."""
+        for signum in _WATCHED:
+            signal.signal(signum, _note)
 
     def _numbers(self) -> range:
         return range(self.node.first_rank, self.node.first_rank + self.node.local_ranks)

@@ -19,6 +19,8 @@ PREEMPTING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that ask a run to save and end. A rank starts with them blocked: one that comes while it imports waits until it can be heeded."""
 
 _SWEEP_LIMIT_S = 2.0
+_SWEEP_LOOKS = 20
+"""However late it is by then: a machine that stood still has given the processes no time to end either."""
 
 
 def exit_status(returncode: int) -> int:
@@ -67,11 +69,13 @@ def signal_group(pid: int, signum: int) -> None:
 def sweep(launch_id: str) -> int:
     """Kills every process but this one that carries the mark, also one that left its group or its parent. Returns how many it found.
 
-    `launch_id` marks a launch with all its nodes, `LAUNCH.NODE_RANK` one node. Waits until they are gone, at most 2 s.
+    `launch_id` marks a launch with all its nodes, `LAUNCH.NODE_RANK` one node. Waits until they are gone, at most 2 s or 20 looks.
     """
     found: set[int] = set()
+    looks = 0
     deadline = time.monotonic() + _SWEEP_LIMIT_S
-    while time.monotonic() < deadline:
+    while looks < _SWEEP_LOOKS or time.monotonic() < deadline:
+        looks += 1
         marked = list(_kill_marked(launch_id))
         if not marked:
             break

@@ -143,7 +143,7 @@ def update_line(event: Event, left_s: float | None, width: int | None = None) ->
         f"update {event['update']}/{event['total_updates']}",
         f"loss {number(event.get('loss'), '.4f')}",
         f"lr {number(event.get('learning_rate'), '.2e')}",
-        f"ETA {duration(left_s)}",
+        f"ETA {clock_time(left_s)}",
     ]
     supervised, tokens = (number(event.get(name), ",.0f") for name in ("supervised_tokens_per_s", "tokens_per_s"))
     peak, epoch = event.get("peak_memory_bytes"), f"epoch {number(event.get('epoch'), '.2f')}"
@@ -193,7 +193,7 @@ def number(value: object, form: str) -> str:
     return format(value, form) if isinstance(value, int | float) else "-"
 
 
-def duration(seconds: float | None) -> str:
+def clock_time(seconds: float | None) -> str:
     """H:MM:SS, or `-` for None."""
     if seconds is None:
         return "-"

@@ -119,10 +119,10 @@ def env_file_option(processes: str = "the processes") -> click.Option:
 def approach(resolved: ResolvedSpec, folder: Path, variables: Mapping[str, str]) -> Approach:
     """How the hosts are reached that ranks are about to be started on; tells what is odd about them. Raises ClusterError when they can't be."""
     from launcher.approach import approach_hosts
-    from launcher.launching import tell, tell_warnings
+    from launcher.launching import tell
     from launcher.spec_warnings import spec_warnings
 
     found = approach_hosts(resolved, folder, variables=variables)
     tell(spec_warnings(resolved.spec))
-    tell_warnings(found)
+    tell(found.warnings)
     return found

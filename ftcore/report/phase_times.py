@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ftcore.spec.run_record import Line, covered, number
-
-if TYPE_CHECKING:
-    from ftcore.report.run_view import RunView
+from ftcore.report.run_view import RunView
+from ftcore.spec.run_record import Line, covered, late_phase, number, summed_phases
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -36,8 +32,6 @@ _LIMITS = {
     "evaluation": "evaluations",
     "other": "work between the phases",
 }
-_OLDER = {"forward": "forward", "backward": "backward", "step": "optimizer", "data_wait_seconds": "data_wait"}
-"""Field of a rank's line without phases -> phase; in metrics.jsonl their names begin with `seconds_`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,36 +47,12 @@ class RankTimes:
     caused_idle_s: float
     """What the others together waited for it."""
     late_phase: str
-    """The phase that it was most often in when it came late; empty: it never did."""
-
-
-def phases_of(line: Mapping[str, object]) -> dict[str, float]:
-    """Phase -> seconds of a line of either file; older lines know forward, backward, step and the wait for data, and what is left of the update is other."""
-    phases = line.get("phases")
-    if isinstance(phases, dict):
-        return {name: _seconds(phases.get(name)) for name in PHASE_NAMES}
-    own = dict(line)
-    found = {phase: number(own, field, number(own, f"seconds_{field}")) for field, phase in _OLDER.items()}
-    return {**found, "other": max(0.0, number(own, "seconds", sum(found.values())) - sum(found.values()))}
-
-
-def _seconds(value: object) -> float:
-    """Read a million times for a long run: nothing is asked twice."""
-    return value if type(value) is float and 0.0 <= value < math.inf else float(value) if type(value) is int else 0.0
+    """The phase in whose lateness the others waited longest; empty: nobody waited for it."""
 
 
 def has_phases(lines: Iterable[Line]) -> bool:
     """Whether any line knows phases."""
     return any(isinstance(line.get("phases"), Mapping) for line in lines)
-
-
-def summed(lines: Sequence[Line]) -> dict[str, float]:
-    """Phase -> seconds of all lines together."""
-    found = dict.fromkeys(PHASE_NAMES, 0.0)
-    for line in lines:
-        for name, value in phases_of(line).items():
-            found[name] += value
-    return found
 
 
 def rank_times(view: RunView) -> list[RankTimes]:
@@ -91,17 +61,13 @@ def rank_times(view: RunView) -> list[RankTimes]:
 
 
 def _of_rank(rank: int, lines: list[Line]) -> RankTimes:
-    late: dict[str, float] = {}
-    for line in lines:
-        if line.get("late_phase"):
-            late[str(line["late_phase"])] = late.get(str(line["late_phase"]), 0.0) + number(line, "caused_idle_seconds")
     return RankTimes(
         rank=rank,
         host=str(lines[-1].get("host") or ""),
         updates=sum(int(number(line, "phase_updates", 1)) for line in lines),
-        seconds=summed(lines),
+        seconds=summed_phases(lines),
         caused_idle_s=sum(number(line, "caused_idle_seconds") for line in lines),
-        late_phase=max(late, key=lambda name: late[name]) if late else "",
+        late_phase=late_phase(lines),
     )
 
 
@@ -114,7 +80,7 @@ def over_time(lines: Sequence[Line], most: int = 60) -> tuple[list[float], dict[
     for start, end in itertools.pairwise(bounds):
         part = lines[start:end]
         updates = sum(covered(line).updates for line in part) or 1
-        seconds = summed(part)
+        seconds = summed_phases(part)
         edges.append(float(part[-1]["update"]))
         for name, values in found.items():
             values.append(seconds[name] / updates)

@@ -9,9 +9,8 @@ from typing import Any
 
 from ftcore.report.curves import as_number
 from ftcore.report.numbers import count
-from ftcore.report.phase_times import summed
 from ftcore.spec.report_request import ReportedRun
-from ftcore.spec.run_record import Attempt, Line, RunRecord, Totals, attempts, number, totals
+from ftcore.spec.run_record import Attempt, Line, RunRecord, Totals, attempts, number, summed_phases, totals
 
 TONES = {"finished": "good", "running": "", "failed": "wrong", "preempted": "warn", "stopped": "warn"}
 
@@ -92,7 +91,7 @@ def view_of(asked: ReportedRun, record: RunRecord, name: str) -> RunView:
         record=record,
         attempts=launches,
         totals=totals(record),
-        phase_seconds=summed(record.updates),
+        phase_seconds=summed_phases(record.updates),
         evaluations=_evaluations(record),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ METRICS_SCHEMA = 1
 """`schema` of each line of metrics.jsonl and metrics/rank_R.jsonl; lines without it (0) were written before there was one."""
 PHASES = ("data_wait", "forward", "backward", "communication", "idle", "optimizer", "checkpoint", "evaluation", "other")
 """What a rank's time is divided into; disjoint, and together all of it."""
+
+_OLDER_FIELDS = {"data_wait": "data_wait_seconds", "forward": "forward", "backward": "backward", "optimizer": "step"}
+"""Phase -> its field in a rank's line without phases; in metrics.jsonl their names begin with `seconds_`."""
 
 Line = dict[str, Any]
 
@@ -107,6 +111,46 @@ def covered(line: Mapping[str, Any]) -> Covered:
         train_s=number(line, "window_train_seconds", own),
         **{name: int(number(line, f"window_{name}", number(line, name))) for name in ("tokens", "supervised_tokens", "computed_tokens")},
     )
+
+
+def phases_of(line: Mapping[str, Any], whole_s: float | None = None) -> dict[str, float]:
+    """Phase -> seconds of a line of either file, by PHASES.
+
+    A line without phases has what waits in collectives in the pass or step that called them, and in other what is left of `whole_s`, which is the
+    line's own seconds unless it is given.
+    """
+    phases = line.get("phases")
+    if isinstance(phases, dict):
+        return {phase: _seconds(phases.get(phase)) for phase in PHASES}
+    found = {phase: max(0.0, number(line, field, number(line, f"seconds_{field}"))) for phase, field in _OLDER_FIELDS.items()}
+    named = sum(found.values())
+    whole_s = number(line, "seconds", named) if whole_s is None else whole_s
+    return {**dict.fromkeys(PHASES, 0.0), **found, "other": max(0.0, whole_s - named)}
+
+
+def summed_phases(lines: Iterable[Line]) -> dict[str, float]:
+    """Phase -> seconds of all lines together, by PHASES."""
+    found = dict.fromkeys(PHASES, 0.0)
+    for line in lines:
+        for phase, seconds in phases_of(line).items():
+            found[phase] += seconds
+    return found
+
+
+def late_phase(lines: Iterable[Line]) -> str:
+    """The phase of a rank in whose lateness the others waited longest; empty where nobody waited for it."""
+    waited: dict[str, float] = {}
+    for line in lines:
+        if phase := str(line.get("late_phase") or ""):
+            waited[phase] = waited.get(phase, 0.0) + number(line, "caused_idle_seconds")
+    return max(sorted(waited), key=lambda phase: waited[phase], default="")
+
+
+def _seconds(value: object) -> float:
+    """Read a million times for a long run: nothing is asked twice."""
+    if type(value) is float:
+        return value if 0.0 <= value < math.inf else 0.0
+    return float(value) if type(value) is int and 0 <= value < 1 << 63 else 0.0
 
 
 def number(line: Mapping[str, Any], key: str, default: float = 0.0) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftcore.spec.run_attempts import Attempt, attempts, lines_by_attempt
-from ftcore.spec.run_lines import METRICS_SCHEMA, PHASES, Covered, Line, RunRecord, covered, number, read_run
+from ftcore.spec.run_lines import METRICS_SCHEMA, PHASES, Covered, Line, RunRecord, covered, late_phase, number, phases_of, read_run, summed_phases
 
 __all__ = [
     "METRICS_SCHEMA",
@@ -19,9 +19,12 @@ __all__ = [
     "Totals",
     "attempts",
     "covered",
+    "late_phase",
     "lines_by_attempt",
     "number",
+    "phases_of",
     "read_run",
+    "summed_phases",
     "totals",
 ]
 

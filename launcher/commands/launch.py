@@ -127,8 +127,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def _start(given: LaunchOptions, manner: Manner) -> None:
-    from launcher.approach import approach_hosts
-    from launcher.launching import NewRun, require_room, start_new, tell_warnings
+    from launcher.launching import NewRun, reach_with_room, start_new
     from launcher.resolve import read_and_resolve
     from launcher.run_folder import RUNS, make_default_folder, make_named_folder
 
@@ -138,9 +137,7 @@ def _start(given: LaunchOptions, manner: Manner) -> None:
     for warning in resolution.warnings:
         say(f"warning: {warning}", err=True)
     resolved = resolution.resolved
-    approach = approach_hosts(resolved, (given.output or Path.cwd() / RUNS).absolute(), variables=manner.variables, starts=not given.dry_run)
-    tell_warnings(approach)
-    require_room(resolved, manner, approach, folder=(given.output or Path.cwd() / RUNS).absolute())
+    approach = reach_with_room(resolved, manner, (given.output or Path.cwd() / RUNS).absolute())
     if given.output is not None:
         run_dir = make_named_folder(given.output)
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.costs.candidates import Candidate
 from launcher.costs.measured import MeasuredSpeed
-from launcher.memory.cost_text import duration
+from launcher.memory.cost_text import rough_time
 from launcher.memory.disk import checkpoint_bytes
 from launcher.memory.layout import BYTES, model_layout
 from launcher.memory.ledger import build_ledger
@@ -95,22 +95,22 @@ def overhead_notes(sizes: Sizes, given: GivenTimes, measured: Sequence[MeasuredS
     starts, writes = _known(measured, "start_s"), _known(measured, "write_s")
     rate = f"{STORE_BANDWIDTH / 1e9:g} GB/s a host"
     if given.start_s is not None:
-        start = f"start: {duration(given.start_s)} (--start-time)"
+        start = f"start: {rough_time(given.start_s)} (--start-time)"
     elif starts:
-        start = f"start: {duration(max(starts))}, measured"
+        start = f"start: {rough_time(max(starts))}, measured"
     else:
-        start = f"start: {duration(START_S)} and reading {sizes.model / 1e9:.3g} GB at {rate}, assumed (--start-time, or --measured RUN)"
+        start = f"start: {rough_time(START_S)} and reading {sizes.model / 1e9:.3g} GB at {rate}, assumed (--start-time, or --measured RUN)"
     if given.save_s is not None:
-        save, where = duration(given.save_s), "--save-time"
+        save, where = rough_time(given.save_s), "--save-time"
     elif writes:
-        save, where = duration(max(writes)), "measured"
+        save, where = rough_time(max(writes)), "measured"
     else:
-        save = f"{duration(sizes.checkpoint / STORE_BANDWIDTH)} on one host"
+        save = f"{rough_time(sizes.checkpoint / STORE_BANDWIDTH)} on one host"
         where = f"{sizes.checkpoint / 1e9:.3g} GB at {rate}, assumed (--save-time, or --measured RUN)"
     beside = "beside training" if sizes.saves_async else "while training waits (checkpoint.save_async: false)"
-    notes = [start, f"a save: {save}, {beside}: {where}", f"export: {duration(sizes.exported / STORE_BANDWIDTH)} at {rate}, assumed"]
+    notes = [start, f"a save: {save}, {beside}: {where}", f"export: {rough_time(sizes.exported / STORE_BANDWIDTH)} at {rate}, assumed"]
     if spot:
-        notes.append(f"a new spot host: {duration(wait_s)}, {'--wait-time' if given.wait_s is not None else 'assumed (--wait-time)'}")
+        notes.append(f"a new spot host: {rough_time(wait_s)}, {'--wait-time' if given.wait_s is not None else 'assumed (--wait-time)'}")
     return notes
 
 

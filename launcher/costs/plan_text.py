@@ -11,7 +11,7 @@ from launcher.costs.copy_line import Asked, copy_line
 from launcher.costs.planner import LIKELY, NO, SPOT, YES, Plan
 from launcher.costs.planning import Planning
 from launcher.memory.cost_text import amount as shown_amount
-from launcher.memory.cost_text import device_hours, duration
+from launcher.memory.cost_text import device_hours, rough_time
 
 WIDTH = 100
 HEAD = ("ranks", "stage", "market", "time", "low - high", "90 % by", "device-hours", "price", "low - high", "deadline")
@@ -54,19 +54,19 @@ def verdict(planning: Planning, asked: Asked) -> list[str]:
     if deadline is None:
         lines = [f"The {what} plan: {describe(best, planning)}"]
     elif best.meets == YES:
-        lines = [f"The {what} plan that meets {duration(deadline)}: {describe(best, planning)}"]
+        lines = [f"The {what} plan that meets {rough_time(deadline)}: {describe(best, planning)}"]
     elif best.meets == LIKELY:
-        chance = f"No plan meets {duration(deadline)} for sure. The {what} that is expected to: {describe(best, planning)}"
-        lines = [chance, f"It may take up to {duration(best.late_s.high)}: give it that, or measure its speed (ftlaunch pilot, --measured) to know better."]
+        chance = f"No plan meets {rough_time(deadline)} for sure. The {what} that is expected to: {describe(best, planning)}"
+        lines = [chance, f"It may take up to {rough_time(best.late_s.high)}: give it that, or measure its speed (ftlaunch pilot, --measured) to know better."]
     else:
-        lines = [f"No plan meets {duration(deadline)}. The fastest: {describe(best, planning)}"]
+        lines = [f"No plan meets {rough_time(deadline)}. The fastest: {describe(best, planning)}"]
         lines += [_advice(planning)]
     return [*wrapped(lines), f"    {command}", *([f"    {hint}"] if hint else [])]
 
 
 def _advice(planning: Planning) -> str:
     best = planning.best
-    more = f"give it {duration(best.late_s.high)}" if math.isfinite(best.late_s.high) else "take hosts that are interrupted less often"
+    more = f"give it {rough_time(best.late_s.high)}" if math.isfinite(best.late_s.high) else "take hosts that are interrupted less often"
     ranks = 2 * max(plan.candidate.ranks for plan in planning.plans)
     return f"What to do: {more}, weigh more ranks (--ranks {ranks}) or a faster accelerator (--gpu), or train less."
 
@@ -95,7 +95,7 @@ def formulas(planning: Planning) -> list[str]:
         lines.append("save_steps: the spec's; by Young and Daly, sqrt(2 · a save · time between interruptions), where the spec's takes over 1 % longer")
     if math.isfinite(spot.interruptions):
         where = f"on {spot.candidate.ranks} rank{'s' if spot.candidate.ranks > 1 else ''}"
-        lines.append(f"{where} that is {spot.interruptions:.2g} interruptions and {duration(spot.lost_s)} of work done twice, on average")
+        lines.append(f"{where} that is {spot.interruptions:.2g} interruptions and {rough_time(spot.lost_s)} of work done twice, on average")
     return lines
 
 
@@ -173,4 +173,4 @@ def span(low: float, high: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    return duration(seconds) if math.isfinite(seconds) else "never ends"
+    return rough_time(seconds) if math.isfinite(seconds) else "never ends"

@@ -9,7 +9,7 @@ from ftcore.spec.run_cost import AttemptCost, RunCost
 from launcher.costs.plan_text import money, table, wrapped
 from launcher.costs.run_report import RunReport
 from launcher.inspect.state import State
-from launcher.memory.cost_text import device_hours, duration
+from launcher.memory.cost_text import device_hours, rough_time
 
 ATTEMPT_HEAD = ("attempt", "ranks", "time", "start", "device-h", "cost", "updates", "redone", "ended")
 RIGHT = {0, 1, 2, 3, 4, 5, 6, 7}
@@ -27,11 +27,11 @@ def render_report(report: RunReport) -> str:
     attempts = table([ATTEMPT_HEAD, *launches], RIGHT) if len(launches) > 1 else ""
     rows = [
         ("done", f"update {cost.done:,}/{cost.total_updates:,}" if cost.total_updates else "no update is logged yet"),
-        ("so far", f"{duration(summed.wall_s)}, {device_hours(summed.device_hours)} device-hours" + _cost(summed.cost, cost.currency)),
+        ("so far", f"{rough_time(summed.wall_s)}, {device_hours(summed.device_hours)} device-hours" + _cost(summed.cost, cost.currency)),
         ("a million", _per_million(cost)),
         ("energy", f"{cost.energy_kwh:.3g} kWh" if cost.energy_kwh is not None else ""),
         ("lost", _lost(cost)),
-        ("downtime", f"{duration(cost.downtime_s)} between attempts, which costs nothing here" if cost.downtime_s else ""),
+        ("downtime", f"{rough_time(cost.downtime_s)} between attempts, which costs nothing here" if cost.downtime_s else ""),
         ("the rest", _rest(cost)),
         *evaluation_rows(report.forecast),
         ("stop now", _stop(report)),
@@ -92,7 +92,7 @@ def _stop(report: RunReport) -> str:
     rest, found = report.cost.rest, report.forecast
     if rest is None:
         return ""
-    saves = f"saves {duration(rest.seconds)}" + (
+    saves = f"saves {rough_time(rest.seconds)}" + (
         f" and {money(report.saved_by_stopping, report.cost.currency)}" if report.saved_by_stopping is not None else ""
     )
     if found is not None and found.fall_to_come is not None:
@@ -116,7 +116,7 @@ def _lost(cost: RunCost) -> str:
     twice = cost.totals.redone_updates
     if not twice:
         return ""
-    return f"{twice:,} update{'s' if twice > 1 else ''} trained twice, {duration(cost.lost_s)}" + _cost(cost.lost_cost, cost.currency)
+    return f"{twice:,} update{'s' if twice > 1 else ''} trained twice, {rough_time(cost.lost_s)}" + _cost(cost.lost_cost, cost.currency)
 
 
 def _rest(cost: RunCost) -> str:
@@ -127,7 +127,7 @@ def _rest(cost: RunCost) -> str:
     if rest.cost is not None and rest.low_cost is not None and rest.high_cost is not None:
         price = f", {money(rest.cost, cost.currency)} ({money(rest.low_cost, '').strip()} to {money(rest.high_cost, '').strip()})"
     ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(rest.ends_at))
-    span = f"{duration(rest.seconds)} ({duration(rest.low_s)} to {duration(rest.high_s)})"
+    span = f"{rough_time(rest.seconds)} ({rough_time(rest.low_s)} to {rough_time(rest.high_s)})"
     return f"{rest.updates:,} updates on {rest.ranks} rank{'s' if rest.ranks > 1 else ''}: {span}{price}; ends {ends} if it goes on now"
 
 
@@ -135,8 +135,8 @@ def _attempt(each: AttemptCost, currency: str, *, is_running: bool) -> tuple[str
     return (
         str(each.number),
         str(each.ranks),
-        duration(each.wall_s),
-        duration(each.start_s) if each.start_s is not None else "",
+        rough_time(each.wall_s),
+        rough_time(each.start_s) if each.start_s is not None else "",
         device_hours(each.device_hours),
         money(each.cost, currency) if each.cost is not None else "",
         f"{each.updates:,}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftcore.spec.run_record import PHASES, Line, covered, number
+from ftcore.spec.run_record import Line, covered, late_phase, number, summed_phases
 from launcher.findings.finding import Evidence
 from launcher.findings.seen import Seen, middle
 
@@ -18,7 +18,7 @@ class Shares:
     """Updates that they cover."""
     seconds: float
     phases: dict[str, float]
-    """By PHASES; a phase that was not measured is missing."""
+    """By PHASES."""
     measured: bool
     """Whether the phases were measured; else only what each update told of itself: data_wait, forward, backward and optimizer with their waits in them."""
 
@@ -40,12 +40,9 @@ def shares_of(lines: Sequence[Line]) -> Shares:
     """The shares of some lines of metrics.jsonl, or of a rank's file."""
     timed = [line for line in lines if isinstance(line.get("phases"), dict) and number(line, "phase_seconds") > 0]
     if timed:
-        sums = {name: sum(number(line["phases"], name) for line in timed) for name in PHASES}
         updates = sum(int(number(line, "phase_updates", 1)) for line in timed)
-        return Shares(updates=updates, seconds=sum(number(line, "phase_seconds") for line in timed), phases=sums, measured=True)
-    keys = {"data_wait": "data_wait_seconds", "forward": "seconds_forward", "backward": "seconds_backward", "optimizer": "seconds_step"}
-    sums = {name: sum(number(line, key) for line in lines) for name, key in keys.items()}
-    return Shares(updates=len(lines), seconds=sum(number(line, "seconds") for line in lines), phases=sums, measured=False)
+        return Shares(updates=updates, seconds=sum(number(line, "phase_seconds") for line in timed), phases=summed_phases(timed), measured=True)
+    return Shares(updates=len(lines), seconds=sum(number(line, "seconds") for line in lines), phases=summed_phases(lines), measured=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +72,10 @@ def lateness(seen: Seen) -> list[Lateness]:
         seconds = sum(number(line, "phase_seconds") for line in each)
         caused = sum(number(line, "caused_idle_seconds") for line in each)
         if seconds > 0 and caused > 0:
-            late = _late_phase(each)
+            late = late_phase(each)
             share = caused / (len(lines) - 1) / seconds
             found.append(Lateness(rank=rank, idle_share=share, late_phase=late, cost_share=_over_mean(costs, rank), compute_share=_over_mean(computed, rank)))
     return sorted(found, key=lambda each: -each.idle_share)
-
-
-def _late_phase(lines: Sequence[Line]) -> str:
-    caused: dict[str, float] = {}
-    for line in lines:
-        name = str(line.get("late_phase") or "")
-        if name:
-            caused[name] = caused.get(name, 0.0) + number(line, "caused_idle_seconds")
-    return max(caused, key=lambda name: caused[name], default="")
 
 
 def _sum(lines: Sequence[Line], key: str) -> float:

@@ -7,7 +7,7 @@ import time
 from ftcore.spec.run_record import covered, number
 from launcher.findings.finding import WRONG, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, middle
-from launcher.progress import duration
+from launcher.progress import clock_time
 
 LONGEST = 20.0
 """Times the usual time between two lines from which on the wait for the next one is told of: an evaluation or a save takes its time too."""
@@ -25,11 +25,11 @@ def standing_still(seen: Seen, now: float | None = None) -> Finding | None:
     if last <= 0 or quiet < max(LEAST_S, LONGEST * usual):
         return None
     limit = seen.resolved.spec.cluster.stall_timeout if seen.resolved is not None else 0.0
-    ends = f"the watchdog ends it after {duration(limit)} without progress, and keeps the stacks of all ranks" if limit else "no watchdog ends it"
+    ends = f"the watchdog ends it after {clock_time(limit)} without progress, and keeps the stacks of all ranks" if limit else "no watchdog ends it"
     return Finding(
         kind="standing_still",
         severity=WRONG,
-        what=f"nothing was logged for {duration(quiet)}, after update {seen.done}; usually it takes {usual:.3g} s",
+        what=f"nothing was logged for {clock_time(quiet)}, after update {seen.done}; usually it takes {usual:.3g} s",
         update=seen.done + 1,
         time=last,
         weight=3.0,

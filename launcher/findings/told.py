@@ -9,7 +9,7 @@ from ftcore.spec.run_record import Line, number
 from launcher.findings.finding import NOTE, SLOW, WRONG, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of
 from launcher.memory.fit import gib
-from launcher.progress import duration
+from launcher.progress import clock_time
 
 SLOW_RANK = "slow_rank"
 _SEVERITY = {"spike": NOTE, "oscillation": WRONG, "divergence": WRONG, "plateau": WRONG, "memory_leak": WRONG, SLOW_RANK: SLOW}
@@ -121,7 +121,7 @@ def _time_left(seen: Seen, rank: object) -> str:
     if updates <= 0:
         return ""
     each_s = [number(line, "phase_seconds", number(line, "seconds")) / max(1.0, number(line, "phase_updates", 1)) for line in seen.steady()]
-    when = f", in {duration(updates * sum(each_s) / len(each_s))}" if each_s else ""
+    when = f", in {clock_time(updates * sum(each_s) / len(each_s))}" if each_s else ""
     return f"at this rate a rank's {gib(room)} are full about {updates:,.0f} updates on{when}"
 
 

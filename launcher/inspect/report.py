@@ -18,7 +18,7 @@ from launcher.failure import tail
 from launcher.inspect.events import LastLaunch, holder, last_launch, last_line
 from launcher.inspect.state import Seen, State, judge
 from launcher.memory.cost_text import spent
-from launcher.progress import duration, gibibytes, number
+from launcher.progress import clock_time, gibibytes, number
 from launcher.run_folder import newest_checkpoint, next_attempt, shown, update_of
 from launcher.submission.record import cancelled_path, is_submitted, read_submission, requeues
 from launcher.submission.request import is_placeholder
@@ -146,7 +146,7 @@ def render_line(report: Report) -> str:
 def render_report(report: Report) -> str:
     """The text of `ftlaunch status`."""
     alive = {True: "", False: " (which is gone: others of the launch still hold the folder)", None: ""}[report.launcher_alive]
-    age = f", the last one {duration(report.last_update_age_s)} ago" if report.last_update_age_s is not None else ""
+    age = f", the last one {clock_time(report.last_update_age_s)} ago" if report.last_update_age_s is not None else ""
     rows = [
         ("state", report.state + (f": {report.why}" if report.why else "")),
         ("attempt", str(report.attempt) + (f", put back into the queue {report.requeues} times" if report.requeues else "")),
@@ -159,7 +159,7 @@ def render_report(report: Report) -> str:
         ("speed", _speed(report)),
         ("memory", f"{gibibytes(report.peak_memory_bytes)} GiB, rank 0's peak" if report.peak_memory_bytes is not None else ""),
         ("device time", _spent(report)),
-        ("time left", duration(report.seconds_left) if report.seconds_left is not None else ""),
+        ("time left", clock_time(report.seconds_left) if report.seconds_left is not None else ""),
         ("checkpoint", f"{report.checkpoint} (after update {report.checkpoint_update})" if report.checkpoint else "none yet"),
         ("last error", report.last_error),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.memory.cost import Forecast
 
 
-def duration(seconds: float) -> str:
+def rough_time(seconds: float) -> str:
     """Seconds as people say them: 45 s, 12 min, 3 h 20 min, 2 d 5 h."""
     if seconds < 90:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
@@ -65,10 +65,10 @@ def render_forecast(forecast: Forecast) -> str:
         ("computation", f"{_flops(work.matmul_flops + work.attention_flops)} an update and rank"),
         ("communication", f"{_size(traffic.collective_bytes)} an update" if traffic.messages else ""),
         ("offload", f"{_size(moved)} an update and rank between accelerator and host" if moved else ""),
-        ("an update", f"{duration(update.total_s)} on {forecast.accelerator}: {split}"),
+        ("an update", f"{rough_time(update.total_s)} on {forecast.accelerator}: {split}"),
         ("speed", f"{forecast.tokens_per_s:,.0f} tokens/s, {update.mfu:.0%} of the data sheet's FLOP/s (MFU)"),
-        ("evaluations", duration(forecast.evaluation_s) if forecast.evaluation_s else ""),
-        ("whole run", f"{duration(forecast.total_s)}, {device_hours(forecast.device_hours)} device-hours"),
+        ("evaluations", rough_time(forecast.evaluation_s) if forecast.evaluation_s else ""),
+        ("whole run", f"{rough_time(forecast.total_s)}, {device_hours(forecast.device_hours)} device-hours"),
         ("price", _price(forecast)),
     ]
     lines = [f"{name + ':':<15}{text}" for name, text in rows if text]

@@ -61,7 +61,7 @@ def _best_option(resolved: ResolvedSpec, shape: ModelShape, capacity: Capacity, 
     """The best way that fits, as a fix; empty where the accelerator is not known."""
     # A launch that fits is not kept waiting for these.
     from launcher.memory.choices import as_options
-    from launcher.memory.cost_text import duration
+    from launcher.memory.cost_text import rough_time
     from launcher.memory.recommend import recommend
     from launcher.resuming import FREE_KEYS
 
@@ -75,4 +75,4 @@ def _best_option(resolved: ResolvedSpec, shape: ModelShape, capacity: Capacity, 
     if not found.options:
         return "nothing that `ftlaunch plan --recommend` weighs fits: use accelerators with more memory, more of them, or a smaller model"
     best = found.options[0]
-    return f"{as_options(best.changes)} fits ({best.choice.label}; {duration(best.forecast.total_s)}); ftlaunch plan --recommend lists more"
+    return f"{as_options(best.changes)} fits ({best.choice.label}; {rough_time(best.forecast.total_s)}); ftlaunch plan --recommend lists more"

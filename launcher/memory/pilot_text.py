@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.memory.accelerators import GIB
-from launcher.memory.cost_text import device_hours, duration, forecast_facts
+from launcher.memory.cost_text import device_hours, forecast_facts, rough_time
 from launcher.memory.fit import gib
 from launcher.memory.pilot import WARM_UP, PilotResult, measured_items
 
@@ -27,7 +27,7 @@ def render_pilot(result: PilotResult) -> str:
             f"{forecast.tokens_per_s:,.0f}",
             measured.tokens_per_s / forecast.tokens_per_s,
         ),
-        _line("whole run", duration(result.total_s), duration(forecast.total_s), result.total_s / forecast.total_s),
+        _line("whole run", rough_time(result.total_s), rough_time(forecast.total_s), result.total_s / forecast.total_s),
         _line("device-hours", device_hours(result.device_hours), device_hours(forecast.device_hours), result.device_hours / forecast.device_hours),
     ]
     if result.price is not None and forecast.price is not None:

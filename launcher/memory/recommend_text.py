@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.memory.choices import as_options
-from launcher.memory.cost_text import duration, forecast_facts
+from launcher.memory.cost_text import forecast_facts, rough_time
 from launcher.memory.fit import gib
 from launcher.memory.recommend import Recommendation
 from launcher.memory.search import Option
@@ -51,7 +51,7 @@ def _option_lines(number: int, option: Option, found: Recommendation) -> list[st
     head = f"{number}. {option.choice.label}"
     price = f", {forecast.price:,.2f} {forecast.currency}" if forecast.price is not None else ""
     peak = gib(option.ledger.device_peak_bytes)
-    facts = f"{duration(forecast.total_s)} for the run{price}, {forecast.tokens_per_s:,.0f} tokens/s; {peak} on a rank, {option.free_share:.0%} free"
+    facts = f"{rough_time(forecast.total_s)} for the run{price}, {forecast.tokens_per_s:,.0f} tokens/s; {peak} on a rank, {option.free_share:.0%} free"
     beside = "" if found.capacity.is_shared else f"; main memory: {gib(max(option.ledger.host_bytes.values()))} on a host"
     lines = [head, f"   {facts}{beside}", f"   {reasons(option, found)}"]
     if option.untested:

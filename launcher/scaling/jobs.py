@@ -16,7 +16,8 @@ from launcher.resolve import Resolution
 from launcher.run_folder import shown, write_files
 from launcher.scaling.identity import IDENTITY_NAME, identity_text
 from launcher.scaling.points import Wanted
-from launcher.scaling.sweep import Sweep, drop_saved
+from launcher.scaling.sweep import Sweep
+from launcher.short_runs import drop_saved
 from launcher.submission.elements import Element
 from launcher.submission.record import Submission, is_submitted, read_submission
 from launcher.submission.request import Run
@@ -87,7 +88,7 @@ def _look(sweep: Sweep, wanted: Wanted) -> ScalePoint:
         except CheckpointError as error:
             return _mark(sweep, wanted, FAILED, error.problems[0].what, error.exit_status)
         finally:
-            drop_saved(path)
+            drop_saved(run_dir)
     if not is_submitted(run_dir):
         return _mark(sweep, wanted, FAILED, f"{shown(path)} is gone, and its job's numbers with it", CheckpointError.exit_status)
     job = _job(read_submission(run_dir))
@@ -101,7 +102,7 @@ def _look(sweep: Sweep, wanted: Wanted) -> ScalePoint:
     last = last_launch(run_dir)
     why = last.reason if last is not None and last.reason else f"Slurm says {job.state}{f', {job.reason}' if job.reason else ''}"
     status = last.status if last is not None and last.status else ClusterError.exit_status
-    drop_saved(path)
+    drop_saved(run_dir)
     return _mark(sweep, wanted, DOES_NOT_FIT if status == DoesNotFitError.exit_status else FAILED, f"job {job.job}: {why}", status)
 
 

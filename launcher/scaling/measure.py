@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.run_lines import PHASES, Line, number, read_run
+from ftcore.spec.run_lines import PHASES, Line, late_phase, number, phases_of, read_run
 
 MOST_OF_WAITING = 0.5
 """Share of all waiting from which on it is one rank's."""
@@ -99,8 +99,8 @@ def _window(lines: dict[int, Line], by_rank: list[dict[int, Line]], updates: Seq
     """(seconds an update, phase -> seconds an update) of a window, as if its updates had `tokens` each."""
     scale = tokens / fmean(lines[update]["tokens"] for update in updates)
     seconds = fmean(_seconds(lines[update], [mine[update] for mine in by_rank]) for update in updates)
-    parts = [phases_of(mine[update], lines[update]) for mine in by_rank for update in updates]
-    phases = {phase: fmean(part.get(phase, 0.0) for part in parts) * scale for phase in PHASES}
+    parts = [phases_of(mine[update], number(lines[update], "seconds")) for mine in by_rank for update in updates]
+    phases = {phase: fmean(part[phase] for part in parts) * scale for phase in PHASES}
     return seconds * scale, phases
 
 
@@ -111,16 +111,6 @@ def _seconds(line: Line, ranks: list[Line]) -> float:
     return fmean(told) if len(told) == len(walls) else number(line, "seconds")
 
 
-def phases_of(mine: Line, line: Line) -> dict[str, float]:
-    """Phase -> seconds of a rank in an update. Where phases were not measured apart, what waits in collectives is in the pass or step that called them."""
-    phases = mine.get("phases")
-    if isinstance(phases, dict):
-        return {phase: float(seconds) for phase, seconds in phases.items()}
-    named = {"data_wait": "data_wait_seconds", "forward": "forward", "backward": "backward", "optimizer": "step"}
-    known = {phase: number(mine, key) for phase, key in named.items()}
-    return {**known, "other": max(0.0, number(line, "seconds") - sum(known.values()))}
-
-
 def _middle(values: Sequence[float]) -> list[int]:
     """The places of the value that is the median, or of the two that it is the mean of."""
     order = sorted(range(len(values)), key=lambda place: values[place])
@@ -129,16 +119,16 @@ def _middle(values: Sequence[float]) -> list[int]:
 
 
 def _late_rank(by_rank: list[dict[int, Line]], counted: Sequence[int]) -> str:
-    """The rank that at least half of the waiting is for, with its host and the phase in which it was late most often."""
+    """The rank that at least half of the waiting is for, with its host and the phase in which it was late."""
     waited = [sum(number(mine[update], "caused_idle_seconds") for update in counted) for mine in by_rank]
     rank = max(range(len(waited)), key=lambda each: waited[each])
     if not waited[rank] or waited[rank] < MOST_OF_WAITING * sum(waited):
         return ""
     mine = [by_rank[rank][update] for update in counted]
-    late = [str(line["late_phase"]) for line in mine if line.get("late_phase")]
+    late = late_phase(mine)
     host = str(mine[-1].get("host") or "")
     where = f" on {host}" if host else ""
-    return f"rank {rank}{where}" + (f", late in {max(sorted(set(late)), key=late.count)}" if late else "")
+    return f"rank {rank}{where}" + (f", late in {late}" if late else "")
 
 
 def _finite(loss: object) -> float | None:

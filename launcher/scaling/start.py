@@ -13,7 +13,7 @@ from ftcore.spec.resolved import ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.scale_result import ScaleDir
 from launcher.approach import approach_hosts
-from launcher.launching import tell_warnings
+from launcher.launching import tell
 from launcher.run_folder import make_named_folder, make_timed_folder, short_model_name, shown
 from launcher.scaling.machines import Machines, check_ranks, default_ranks, find_machines, threads_of
 from launcher.scaling.points import plan_points, point_name
@@ -98,7 +98,7 @@ def make_request(asked: Asked, subject: Subject, machines: Machines | None) -> S
 def look_around(resolved: ResolvedSpec, folder: Path, variables: Mapping[str, str]) -> Machines:
     """The machines of the spec's hosts, each looked at. Raises ClusterError when ranks can't be started on them."""
     approach = approach_hosts(resolved, folder, variables=variables)
-    tell_warnings(approach)
+    tell(approach.warnings)
     return find_machines(resolved, approach.facts)
 
 

@@ -7,18 +7,15 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ftcore.spec.errors import CheckpointError, DataError, DoesNotFitError, FtError, SpecError, TrainingError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.scale_result import BAD_STATES, DOES_NOT_FIT, FAILED, QUEUED, REFUSED, RUNNING, ScaleDir, ScalePoint, ScaleResult
-from launcher.approach import approach_hosts
-from launcher.attempts import Manner
 from launcher.ds_config import render_ds_config
 from launcher.failure import RunFailedError, RunStoppedError, first_line
-from launcher.launching import NewRun, require_room, start_new, tell_warnings
-from launcher.memory.cost_text import duration
+from launcher.launching import NewRun, reach_with_room
+from launcher.memory.cost_text import rough_time
 from launcher.progress import Progress
 from launcher.run_folder import make_named_folder, shown, write_files
 from launcher.scaling.assemble import assemble, blank_point, measured_point
@@ -28,6 +25,7 @@ from launcher.scaling.measure import Windows, read_measurement
 from launcher.scaling.points import Wanted
 from launcher.scaling.request import ScaleRequest
 from launcher.scaling.result import read_result, write_result
+from launcher.short_runs import short_manner, start_short
 from launcher.topology import is_local
 
 
@@ -128,7 +126,7 @@ def measure_here(sweep: Sweep) -> None:
     """
     todo, began = sweep.open_points(), time.monotonic()
     for done, wanted in enumerate(todo):
-        left = duration((time.monotonic() - began) / done * (len(todo) - done)) if done else "not known yet"
+        left = rough_time((time.monotonic() - began) / done * (len(todo) - done)) if done else "not known yet"
         place = [each.name for each in sweep.wanted].index(wanted.name) + 1
         head = f"point {place} of {len(sweep.wanted)}: {wanted.ranks} rank{'s' if wanted.ranks > 1 else ''} in ZeRO stage {wanted.stage}"
         sweep.progress.line(f"\n{head}; {len(todo) - done} to measure, time left: {left}")
@@ -176,37 +174,19 @@ def brief(error: FtError) -> str:
 
 
 def _run(sweep: Sweep, wanted: Wanted) -> None:
-    """The short run of a point, in a new folder; what it saves at its end is deleted."""
-    request, cut = sweep.request, wanted.cut
+    """The short run of a point, in a new folder."""
+    request = sweep.request
     path = sweep.folder.point(wanted.name)
     if path.exists():
         # Of a point that was stopped, failed or is measured again.
         shutil.rmtree(path)
-    manner = Manner(
-        dry_run=False,
-        exports=False,
-        keeps=False,
-        variables=sweep.variables,
-        env_file=request.env_file,
-        force=request.force,
-        advice=f"ftlaunch scale {shown(sweep.folder.path)}   (measured points are kept)",
-    )
-    approach = approach_hosts(cut, path, variables=sweep.variables)
-    tell_warnings(approach)
-    require_room(cut, manner, approach, folder=sweep.folder.path)
-    run_dir = make_named_folder(path)
-    try:
-        start_new(run_dir, new_run(request, wanted), manner, approach)
-        write_files({path / IDENTITY_NAME: identity_text(sweep.identities[wanted.name])})
-    finally:
-        drop_saved(path)
+    advice = f"ftlaunch scale {shown(sweep.folder.path)}   (measured points are kept)"
+    manner = short_manner(sweep.variables, env_file=request.env_file, force=request.force, advice=advice)
+    approach = reach_with_room(wanted.cut, manner, sweep.folder.path)
+    start_short(make_named_folder(path), new_run(request, wanted), manner, approach)
+    write_files({path / IDENTITY_NAME: identity_text(sweep.identities[wanted.name])})
 
 
 def new_run(request: ScaleRequest, wanted: Wanted) -> NewRun:
     """The files that a point's run begins with."""
     return NewRun(spec_text=request.spec_text, ds_config=render_ds_config(wanted.cut), resolved=wanted.cut, zero_config=request.zero_config)
-
-
-def drop_saved(path: Path) -> None:
-    """Deletes what a point saved, which a scaling test has no use for."""
-    shutil.rmtree(RunDir(path).checkpoints, ignore_errors=True)

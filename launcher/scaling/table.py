@@ -6,7 +6,7 @@ import textwrap
 
 from ftcore.spec.run_lines import PHASES
 from ftcore.spec.scale_result import Agreement, ScalePoint, ScaleResult
-from launcher.memory.cost_text import amount, duration
+from launcher.memory.cost_text import amount, rough_time
 from launcher.memory.fit import gib
 from launcher.scaling.request import STRONG
 
@@ -88,7 +88,7 @@ def _speed(point: ScalePoint) -> tuple[str, ...]:
 def _cost(point: ScalePoint) -> tuple[str, ...]:
     return (
         gib(point.peak_memory_bytes or 0),
-        duration(60 * point.run_minutes) if point.run_minutes is not None else "-",
+        rough_time(60 * point.run_minutes) if point.run_minutes is not None else "-",
         _number(point.device_minutes, ",.3g" if (point.device_minutes or 0) < 1000 else ",.0f"),
     )
 

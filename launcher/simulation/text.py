@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from launcher.memory.cost_text import amount, device_hours, duration
+from launcher.memory.cost_text import amount, device_hours, rough_time
 from launcher.memory.fit import gib
 from launcher.simulation.point import PHASES, SimulatedPoint, Simulation
 
@@ -52,7 +52,7 @@ def _head(simulation: Simulation) -> str:
 def _speed_rows(simulation: Simulation, names: Sequence[str]) -> list[list[str]]:
     rows = [["ranks", "hosts", "samples", "an update", "band", "tokens/s", "speedup", "eff.", "MFU"]]
     for name, point in zip(names, simulation.points, strict=True):
-        cells = [name, f"{point.nodes}", f"{point.samples:,.0f}", duration(point.update_seconds), _band(point), f"{point.tokens_per_s:,.0f}"]
+        cells = [name, f"{point.nodes}", f"{point.samples:,.0f}", rough_time(point.update_seconds), _band(point), f"{point.tokens_per_s:,.0f}"]
         rows.append([*cells, f"{point.speedup:.1f}", f"{point.efficiency:.0%}", f"{point.mfu:.0%}"])
     return rows
 
@@ -66,13 +66,13 @@ def _need_rows(simulation: Simulation, names: Sequence[str]) -> list[list[str]]:
         room = gib(point.fit.room_bytes) if point.fit.room_bytes is not None else "?"
         marks = "" if point.fit.fits else "  does not fit"
         amounts = [amount(point.price or 0.0)] if has_price else []
-        rows.append([name, duration(point.total_s), device_hours(point.device_hours), *amounts, gib(point.fit.device_bytes), room + marks])
+        rows.append([name, rough_time(point.total_s), device_hours(point.device_hours), *amounts, gib(point.fit.device_bytes), room + marks])
     return rows
 
 
 def _band(point: SimulatedPoint) -> str:
     """low-high, the unit once where it is the same."""
-    low, high = duration(point.low_s), duration(point.high_s)
+    low, high = rough_time(point.low_s), rough_time(point.high_s)
     is_same = low.split(" ")[1:] == high.split(" ")[1:] and low.count(" ") == 1
     return f"{low.split(' ')[0]}-{high}" if is_same else f"{low} - {high}"
 

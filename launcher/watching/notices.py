@@ -5,7 +5,7 @@ from __future__ import annotations
 from ftcore.spec.errors import PREEMPTED
 from launcher.failure import describe_status
 from launcher.json_lines import Message
-from launcher.progress import duration, number
+from launcher.progress import clock_time, number
 from launcher.watching.view import Notice
 
 
@@ -56,7 +56,7 @@ def _ended(event: Message) -> tuple[str, str]:
     tone = "good" if status == 0 else "warn" if status == PREEMPTED else "wrong"
     reason = event.get("reason") or (describe_status(status) if isinstance(status, int) else "")
     took = event.get("seconds")
-    return f"attempt {event.get('attempt')} ended: {reason}" + (f", after {duration(took)}" if isinstance(took, int | float) else ""), tone
+    return f"attempt {event.get('attempt')} ended: {reason}" + (f", after {clock_time(took)}" if isinstance(took, int | float) else ""), tone
 
 
 def _loop(event: Message) -> tuple[str, str]:

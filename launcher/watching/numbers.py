@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ftcore.spec.recorded import local_time
-from launcher.progress import duration, number
+from launcher.progress import clock_time, number
 from launcher.watching.view import View
 
 TONES = {"": "", "good": "green", "warn": "yellow", "wrong": "bold red"}
@@ -48,10 +48,10 @@ def head(view: View, width: int) -> list[Text]:
 def progress(view: View, width: int, *, ascii_only: bool) -> list[Text]:
     """How far it is and how long it takes; without an update only how long it has run."""
     update, total = view.line.get("update"), view.line.get("total_updates")
-    ran = f"ran {duration(view.elapsed_s)}" if view.elapsed_s is not None else ""
+    ran = f"ran {clock_time(view.elapsed_s)}" if view.elapsed_s is not None else ""
     if not isinstance(update, int) or not isinstance(total, int) or total < 1:
         return [Text(ran, style="dim")] if ran else []
-    times = f"ETA {duration(view.left_s)}" if view.left_s is not None else ""
+    times = f"ETA {clock_time(view.left_s)}" if view.left_s is not None else ""
     left, right = f"update {update:,}/{total:,} ", f" {100 * update // total} %"
     epoch = f"epoch {number(view.line.get('epoch'), '.2f')}"
     after = "  ".join(part for part in (times, epoch, ran) if part)
@@ -94,7 +94,7 @@ def facts(view: View, width: int) -> list[Text]:
     ]
     shown = [(name, value) for name, value in items if value != "-"]
     if view.silent_s is not None and view.silent_s > max(SILENT_S, 5 * float(line.get("seconds") or 0)) and not view.stage:
-        shown.append(("last update", f"{duration(view.silent_s)} ago"))
+        shown.append(("last update", f"{clock_time(view.silent_s)} ago"))
     return _wrapped(shown, width)
 
 

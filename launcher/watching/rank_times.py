@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.run_lines import PHASES
+from ftcore.spec.run_lines import late_phase, summed_phases
 from launcher.json_lines import Message
 from launcher.watching.tail import JsonTail
 from launcher.watching.view import RankView
@@ -14,8 +14,6 @@ from launcher.watching.view import RankView
 LINES = 8
 """Newest lines that are added up: a single update says little of a rank."""
 TAIL_BYTES = 1 << 16
-_EARLIER = {"data_wait": "data_wait_seconds", "forward": "forward", "backward": "backward", "optimizer": "step"}
-"""Fields of lines that have no `phases`."""
 
 
 class RankTimes:
@@ -45,31 +43,20 @@ class RankTimes:
 def rank_view(rank: int, lines: list[Message], world_size: int) -> RankView:
     """One rank by its newest lines, at least one."""
     newest = lines[-1]
-    seconds = dict.fromkeys(PHASES, 0.0)
-    for line in lines:
-        for phase, value in _phases(line).items():
-            seconds[phase] += value
+    seconds = summed_phases(lines)
     whole = sum(seconds.values())
     caused = sum(_number(line.get("caused_idle_seconds")) for line in lines)
     span = sum(_number(line.get("phase_seconds")) for line in lines) or whole
-    late = [str(line["late_phase"]) for line in lines if line.get("late_phase")]
     memory = newest.get("allocated_bytes") or newest.get("peak_memory_bytes")
     return RankView(
         rank=rank,
         host=str(newest.get("host") or ""),
         phases={phase: value / whole for phase, value in seconds.items() if value > 0} if whole > 0 else {},
         caused_idle=caused / (world_size - 1) / span if world_size > 1 and span > 0 else 0.0,
-        late_phase=max(late, key=late.count, default=""),
+        late_phase=late_phase(lines),
         memory_bytes=int(memory) if isinstance(memory, int | float) else None,
         update=_update(newest),
     )
-
-
-def _phases(line: Message) -> dict[str, float]:
-    told = line.get("phases")
-    if isinstance(told, dict):
-        return {phase: _number(told.get(phase)) for phase in PHASES}
-    return {phase: _number(line.get(name)) for phase, name in _EARLIER.items()}
 
 
 def _number(value: Any) -> float:

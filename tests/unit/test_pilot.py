@@ -134,8 +134,7 @@ def test_memory_that_ran_out_is_a_run_that_does_not_fit(tmp_path, monkeypatch, r
         run_dir.checkpoints.mkdir()
         raise RunFailedError(report, 6)
 
-    for step in ("approach_hosts", "tell_warnings", "require_room"):
-        monkeypatch.setattr(short_runs, step, lambda *_, **__: None)
+    monkeypatch.setattr(short_runs, "reach_with_room", lambda *_: None)
     monkeypatch.setattr(short_runs, "start_new", fails)
     monkeypatch.setattr(short_runs, "render_ds_config", lambda resolved: "{}")
     resolution = type("Resolution", (), {"resolved": run(), "spec_text": ""})()

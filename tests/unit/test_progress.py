@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.run_record import read_run, totals
-from launcher.progress import Progress, duration, number, stage_line, update_line
+from launcher.progress import Progress, clock_time, number, stage_line, update_line
 from launcher.record import Record
 from launcher.summary import render_summary
 from tests.unit.made_runs import add_lines, line, made_run
@@ -80,7 +80,7 @@ def test_an_output_that_went_away_is_no_error() -> None:
 def test_odd_values_are_shown_as_they_are() -> None:
     shown = update_line({"update": 1, "total_updates": 2, "loss": float("nan"), "learning_rate": None}, None)
     assert shown == "update 1/2  loss nan  lr -  ETA -  - supervised tokens/s  - tokens/s  epoch -"
-    assert number("x", ".2f") == "-" and duration(3661.4) == "1:01:01"
+    assert number("x", ".2f") == "-" and clock_time(3661.4) == "1:01:01"
     assert stage_line({"stage": "prepare", "done": 1200, "total": 4000, "text": "tokenising"}) == "prepare 1,200/4,000: tokenising"
     assert stage_line({"stage": "load", "done": 0, "total": 1}) == "load"
 

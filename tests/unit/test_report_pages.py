@@ -12,13 +12,13 @@ from ftcore.report.comparison import comparison_table, measures
 from ftcore.report.headline import stands_out
 from ftcore.report.make import make_page, read_views
 from ftcore.report.one_run import page_of_run
-from ftcore.report.phase_times import limiting, over_time, phases_of, rank_times, summed
+from ftcore.report.phase_times import limiting, over_time, rank_times
 from ftcore.report.run_view import RunView
 from ftcore.report.several_runs import page_of_runs
 from ftcore.report.thin_ranks import WHOLE_BYTES, rank_files, read_for_report
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.report_request import Difference, ReportedRun, ReportRequest, ReportRequestDir, load_report_request
-from ftcore.spec.run_record import PHASES
+from ftcore.spec.run_record import PHASES, phases_of, summed_phases
 from tests.unit.made_runs import add_lines, made_run, old_line
 from tests.unit.reported_runs import START, long_run, viewed
 
@@ -115,7 +115,7 @@ def test_a_run_on_a_stream(tmp_path: Path) -> None:
 def test_phases_add_up_however_they_are_summed(tmp_path: Path) -> None:
     (view,) = viewed(long_run(tmp_path / "run", updates=130, ranks=3).path)
     whole = sum(line["phase_seconds"] for line in view.lines)
-    assert sum(summed(view.lines).values()) == pytest.approx(whole)
+    assert sum(summed_phases(view.lines).values()) == pytest.approx(whole)
     edges, values = over_time(view.lines)
     in_bins = sum(sum(each[place] for each in values.values()) * (edges[place + 1] - edges[place]) for place in range(len(edges) - 1))
     assert (len(edges), edges[0], edges[-1], in_bins) == (61, 0.0, 130.0, pytest.approx(whole))

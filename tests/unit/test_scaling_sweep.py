@@ -15,6 +15,7 @@ from ftcore.spec.errors import CheckpointError, ClusterError, DataError, DoesNot
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_lines import PHASES
 from ftcore.spec.scale_result import ScaleDir, parse_result
+from launcher import short_runs
 from launcher.failure import RunFailedError, RunStoppedError
 from launcher.scaling import result as result_module
 from launcher.scaling import sweep as sweep_module
@@ -42,7 +43,7 @@ def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The names of the points whose run was started; each run is as fast as its ranks are many."""
     started: Runs = []
-    monkeypatch.setattr(sweep_module, "start_new", _run_of(started, {}))
+    monkeypatch.setattr(short_runs, "start_new", _run_of(started, {}))
     return started
 
 
@@ -179,7 +180,7 @@ FAILURES = {
 def test_a_point_that_can_not_be_measured_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     error, status, why = FAILURES[name]
     started: Runs = []
-    monkeypatch.setattr(sweep_module, "start_new", _run_of(started, {"w1-zero2": error}))
+    monkeypatch.setattr(short_runs, "start_new", _run_of(started, {"w1-zero2": error}))
     sweep = make_sweep(tmp_path, request(ranks=(1, 2, 4)))
     go(sweep)
     bad = sweep.result.points[0]
@@ -190,7 +191,7 @@ def test_a_point_that_can_not_be_measured_leaves_the_others(tmp_path: Path, monk
         require_good(sweep.result)
     assert caught.value.exit_status == status
     # Next time it is tried again, and the others are kept.
-    monkeypatch.setattr(sweep_module, "start_new", _run_of(started, {}))
+    monkeypatch.setattr(short_runs, "start_new", _run_of(started, {}))
     again = make_sweep(tmp_path, request(ranks=(1, 2, 4)))
     go(again)
     assert started[3:] == ["w1-zero2"] and again.result.points[0].is_measured
@@ -200,13 +201,13 @@ def test_a_point_that_can_not_be_measured_leaves_the_others(tmp_path: Path, monk
 @pytest.mark.parametrize("error", [DataError("bad row"), CheckpointError("disk full", where="--output"), RunStoppedError(2, "again")])
 def test_what_would_end_every_point_ends_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: FtError) -> None:
     started: Runs = []
-    monkeypatch.setattr(sweep_module, "start_new", _run_of(started, {"w2-zero2": error}))
+    monkeypatch.setattr(short_runs, "start_new", _run_of(started, {"w2-zero2": error}))
     sweep = make_sweep(tmp_path, request(ranks=(1, 2, 4)))
     with pytest.raises(type(error)):
         go(sweep)
     kept = read_result(tmp_path)
     assert started == ["w1-zero2", "w2-zero2"] and [each.state for each in kept.points] == ["measured", "waiting", "waiting"]
-    monkeypatch.setattr(sweep_module, "start_new", _run_of(started, {}))
+    monkeypatch.setattr(short_runs, "start_new", _run_of(started, {}))
     go(make_sweep(tmp_path, request(ranks=(1, 2, 4))))
     assert started[2:] == ["w2-zero2", "w4-zero2"]
 

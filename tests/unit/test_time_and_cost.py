@@ -10,7 +10,7 @@ from benchmarks.published import llama_8b, on_one_host
 from benchmarks.time_model import errors
 from launcher.memory.accelerators import find_accelerator
 from launcher.memory.cost import RunData, forecast_of, updates_of
-from launcher.memory.cost_text import device_hours, duration, forecast_facts, render_forecast
+from launcher.memory.cost_text import device_hours, forecast_facts, render_forecast, rough_time
 from launcher.memory.lengths import DataLengths
 from launcher.memory.network import bus_share, message_seconds, network_of
 from launcher.memory.traffic import Message, traffic_of
@@ -186,7 +186,7 @@ WORDS = [(0.5, "0.5 s"), (45, "45 s"), (600, "10 min"), (12000, "3 h 20 min"), (
 
 @pytest.mark.parametrize(("seconds", "text"), WORDS)
 def test_times_in_words(seconds, text):
-    assert duration(seconds) == text
+    assert rough_time(seconds) == text
 
 
 @pytest.mark.parametrize(("hours", "text"), [(0.01364, "0.0136"), (1.355, "1.35"), (99.4, "99.4"), (1234.5, "1,234")])
