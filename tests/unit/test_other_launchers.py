@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,12 +135,12 @@ def test_what_deepspeed_can_not_start_is_refused_at_once(tmp_path: Path, monkeyp
 
 
 def test_a_swept_host_keeps_what_is_not_of_the_launch() -> None:
-    mark = "0123456789abcdef"
+    mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "launcher.sweep_host", mark]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(["sleep", "100"], env={**environment, LAUNCH_ID: f"{mark}.0.1"}) as marked, subprocess.Popen(["sleep", "100"]) as other:
+    with subprocess.Popen(["sleep", "600"], env={**environment, LAUNCH_ID: f"{mark}.0.1"}) as marked, subprocess.Popen(["sleep", "600"]) as other:
         assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "1\n"
-        assert marked.wait(5) == -9
+        assert marked.wait(60) == -9
         assert is_alive(other.pid)
         other.kill()
     wait_until(lambda: not is_alive(other.pid))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -31,12 +32,12 @@ def test_a_death_signal_that_does_not_exist() -> None:
 def test_a_sweep_hits_what_carries_the_mark_and_nothing_else() -> None:
     mark = uuid.uuid4().hex
     marks = [mark, f"{mark}.0", f"{mark}.1", f"{mark}5", f"x{mark}"]
-    children = [subprocess.Popen(["sleep", "60"], env={**os.environ, LAUNCH_ID: each}) for each in marks]
+    children = [subprocess.Popen(["sleep", "600"], env={**os.environ, LAUNCH_ID: each}) for each in marks]
     try:
         assert sweep(f"{mark}.0") == 1
         assert sweep(mark) == 2
         assert [child.poll() for child in children[3:]] == [None, None]
-        assert [child.wait(timeout=5) for child in children[:3]] == [-9, -9, -9]
+        assert [child.wait(timeout=60) for child in children[:3]] == [-9, -9, -9]
     finally:
         for child in children:
             child.kill()
@@ -62,7 +63,7 @@ os.write(handle, b'"x": 1}\\n{"event": "b"}\\n{"event": "cut')
 
 
 def test_a_listener_that_fails_leaves_no_process(tmp_path: Path) -> None:
-    program = "import os, time; os.write(int(os.environ['FTLAUNCH_EVENTS_FD']), b'{\"event\": \"%d\"}\\n' % os.getpid()); time.sleep(60)"
+    program = "import os, time; os.write(int(os.environ['FTLAUNCH_EVENTS_FD']), b'{\"event\": \"%d\"}\\n' % os.getpid()); time.sleep(600)"
     heard: list[int] = []
 
     def fail(event: dict[str, object]) -> None:
@@ -76,10 +77,28 @@ def test_a_listener_that_fails_leaves_no_process(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     child = Child(argv=(str(tmp_path / "missing"),), environment={LAUNCH_ID: "x"}, log=tmp_path / "log", grace_s=1, death_signal=9)
-    before = len(os.listdir("/proc/self/fd"))
-    with stop_signals() as stop, pytest.raises(ClusterError, match=r"can't start .*missing"):
-        run_child(child, stop, lambda event: None, lambda: None)
-    assert len(os.listdir("/proc/self/fd")) == before
+    with stop_signals() as stop:
+        before = open_pipes()
+        with pytest.raises(ClusterError, match=r"can't start .*missing"):
+            run_child(child, stop, lambda event: None, lambda: None)
+        assert open_pipes() <= before and not is_open(child.log)
+
+
+def open_files() -> list[str]:
+    """What this process has open, pipes by a number that no other has while they are there."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(entry))
+    return found
+
+
+def open_pipes() -> set[str]:
+    return {name for name in open_files() if name.startswith("pipe:")}
+
+
+def is_open(path: Path) -> bool:
+    return str(path) in open_files()
 
 
 def test_the_tail_of_a_log(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ def test_a_place_that_fails_leaves_a_note_and_stops_nothing(updates: int, told: 
     for update in range(updates):
         place.put(update, {})
     began = time.monotonic()
-    place.close(began + 20.0, failed=False)
-    assert time.monotonic() - began < 10 and len(notes) == 1 and told in notes[0] and "metrics.jsonl has them all" in notes[0]
+    place.close(began + 600.0, failed=False)
+    assert time.monotonic() - began < 300 and len(notes) == 1 and told in notes[0] and "metrics.jsonl has them all" in notes[0]
     assert len(writer.seen) == min(2, updates)
 
 
@@ -209,7 +209,7 @@ def test_a_package_that_is_missing_on_the_ranks_host_leaves_a_note() -> None:
 
     place, notes = reporter(missing)
     place.put(1, {})
-    place.close(time.monotonic() + 10.0, failed=False)
+    place.close(time.monotonic() + 60.0, failed=False)
     assert len(notes) == 1 and "No module named 'wandb'" in notes[0]
 
 
@@ -219,7 +219,7 @@ def test_a_place_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     class Hanging:
         def write(self, update: int, scalars: Mapping[str, float]) -> None:
-            go_on.wait(30)
+            go_on.wait(600)
 
         def close(self, *, failed: bool) -> None:
             pass

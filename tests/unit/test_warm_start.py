@@ -63,9 +63,13 @@ def test_a_warm_start_reads_neither_data_nor_samples(tiny: ModelSource, tmp_path
     assert prepared(str(rows), tiny, tmp_path) == first
     monkeypatch.setattr("ftcore.data.digests._sha256", lambda _: pytest.fail("the data was read"))
     monkeypatch.setattr(SampleSet, "is_intact", lambda _: pytest.fail("the samples were read"))
-    began = time.process_time()
-    assert prepared(str(rows), tiny, tmp_path) == first
-    assert time.process_time() - began < 0.2
+    took = []
+    for _ in range(5):
+        began = time.thread_time()
+        assert prepared(str(rows), tiny, tmp_path) == first
+        took.append(time.thread_time() - began)
+    # The quickest: the garbage of other tests may be collected in one of them.
+    assert min(took) < 0.2
 
 
 @pytest.mark.parametrize("how", ["byte", "outcomes"])
@@ -109,23 +113,18 @@ def test_a_job_waits_for_another_that_makes_the_same_cache(tiny: ModelSource, tm
 
 
 def test_a_killed_preparation_leaves_nothing_that_is_taken_for_whole(tiny: ModelSource, tmp_path: Path) -> None:
-    """Killed in the middle of the rows; the next one clears up after it, and makes the cache whole."""
+    """Killed when the first of many chunks is done; the next one clears up after it, and makes the cache whole."""
     rows = tmp_path / "rows.jsonl"
     row = {"messages": [{"role": "user", "content": "a" * 800}, {"role": "assistant", "content": "b"}]}
     rows.write_text((json.dumps(row) + "\n") * 8000, encoding="utf-8")
     code = (
-        "from pathlib import Path\nfrom ftcore.data.prepared import ModelSource\nfrom tests.unit.test_warm_start import prepared\n"
+        "import os\nimport signal\nfrom pathlib import Path\nfrom ftcore.data.gathered import RowProgress\nfrom ftcore.data.prepared import ModelSource\n"
+        "from tests.unit.test_warm_start import prepared\nRowProgress.tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"source = ModelSource(path={tiny.path!r}, revision='', digest='', name='tiny', trust_remote_code=False)\n"
         f"prepared({str(rows)!r}, source, Path({str(tmp_path)!r}))"
     )
-    program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -signal.SIGKILL
     folder = tmp_path / "data"
-    end = time.monotonic() + 60
-    while not list(folder.glob(".*.outcomes.jsonl.*")) and time.monotonic() < end:
-        time.sleep(0.02)
-    time.sleep(0.1)
-    os.kill(program.pid, signal.SIGKILL)
-    assert program.wait(20) == -signal.SIGKILL
     assert not list(folder.glob("*.arrow")) and list(folder.glob(".*.outcomes.jsonl.*"))
     rows.write_text((json.dumps(row) + "\n") * 20, encoding="utf-8")
     (left,) = folder.glob("*.lock")
