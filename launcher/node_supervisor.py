@@ -65,6 +65,9 @@ class Supervisor:
         self._next_beat = 0.0
         self._signals, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        # Before any rank runs: a signal that comes while they are being started ends them in order, too.
+        for signum in _WATCHED:
+            signal.signal(signum, _note)
 
     def start(self, address: str, port: int) -> None:
         """Starts all ranks, which meet at `address`:`port`. Raises OSError when they can't be started, ClusterError for devices that are not this run's."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,41 @@ def data_change_option() -> click.Option:
 
 
 _SAME_NAME = ("hosts", "include", "exclude", "launcher", "master_addr", "master_port", "interface", "max_restarts", "elastic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecGiven:
+    """What the command line of a verb says of the spec and its hosts."""
+
+    spec: Path | None
+    hosts: Path | None
+    zero: int | None
+    sets: tuple[str, ...]
+    include: str
+    exclude: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGiven(SpecGiven):
+    """What the command line of a verb that trains says of the spec, and of how it is started."""
+
+    arguments: tuple[str, ...]
+    output: Path | None
+    launcher: str | None
+    master_addr: str | None
+    master_port: int | None
+    interface: str | None
+    max_restarts: int | None
+    elastic: bool
+    env_file: Path | None
+    force: bool
+
+
+def run_options(processes: str, *, folder: str, own: Sequence[click.Option] = ()) -> list[click.Parameter]:
+    """The options of RunGiven but --spec, with those of the verb's `own` between; `folder` tells what --output is, `processes` whose environment it is."""
+    output = click.Option(["--output", "-o"], type=FOLDER, help=folder)
+    where = [hosts_option(), zero_option(), set_option(), output, *filter_options(), *cluster_options()]
+    return [*where, env_file_option(processes), *own, force_option()]
 
 
 def spec_options(given: Any, *, done: str) -> Options:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, filter_options, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import FILE, FOLDER, SpecGiven, filter_options, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from launcher.costs.planning import Question
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostOptions:
+class CostOptions(SpecGiven):
     """What the command line says."""
 
     arguments: tuple[str, ...]
-    spec: Path | None
     deadline: str | None
     ranks: str | None
     gpu: str
@@ -39,11 +38,6 @@ class CostOptions:
     gain: float | None
     everything: bool
     as_json: bool
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    include: str
-    exclude: str
 
 
 class CostCommand(click.Command):

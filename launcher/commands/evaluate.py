@@ -7,20 +7,14 @@ from pathlib import Path
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
+from launcher.verb_options import FILE, FOLDER, SpecGiven, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(SpecGiven):
     """What the command line says."""
 
     model: str | None
-    spec: Path | None
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    include: str
-    exclude: str
     env_file: Path | None
     update: int | None
     best: bool

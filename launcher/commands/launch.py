@@ -10,50 +10,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import (
-    DATA_CHANGE,
-    FILE,
-    FOLDER,
-    cluster_options,
-    data_change_option,
-    env_file_option,
-    filter_options,
-    force_option,
-    hosts_option,
-    set_option,
-    spec_options,
-    zero_option,
-)
+from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, RunGiven, data_change_option, run_options, spec_options
 
 if TYPE_CHECKING:
     from launcher.attempts import Manner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOptions:
+class LaunchOptions(RunGiven):
     """What the command line says."""
 
-    spec: Path | None
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    arguments: tuple[str, ...]
-    output: Path | None
-    include: str
-    exclude: str
-    launcher: str | None
-    master_addr: str | None
-    master_port: int | None
-    interface: str | None
-    max_restarts: int | None
-    elastic: bool
-    env_file: Path | None
     resume: Path | None
     allow_data_change: bool
     dry_run: bool
     no_export: bool
     no_report: bool
-    force: bool
 
 
 class LaunchCommand(click.Command):
@@ -64,25 +35,21 @@ class LaunchCommand(click.Command):
         run(LaunchOptions(**ctx.params))
 
 
+_OWN = [
+    click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; options of hosts and --zero may change where and how."),
+    data_change_option(),
+    click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
+    click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
+    click.Option(["--no-report"], is_flag=True, help="Don't write RUN/report.html at the end."),
+]
+
 command = LaunchCommand(
     "launch",
     short_help="Start a run, or go on with one; the verb may be left out.",
     help="Start a run: train what the spec describes on the hosts of a hostfile. KEY=VALUE arguments override values of the spec.",
     params=[
         click.Option(["--spec"], type=FILE, help="The spec, YAML or JSON. Default: ./ftlaunch.yaml if it is there, else an embedded one."),
-        hosts_option(),
-        zero_option(),
-        set_option(),
-        click.Option(["--output", "-o"], type=FOLDER, help="The run's folder. Default: runs/TIME-MODEL."),
-        *filter_options(),
-        *cluster_options(),
-        env_file_option("the run's processes"),
-        click.Option(["--resume"], type=FOLDER, metavar="RUN", help="Go on with the run in this folder; options of hosts and --zero may change where and how."),
-        data_change_option(),
-        click.Option(["--dry-run"], is_flag=True, help="Write the run folder with its plan, start no rank."),
-        click.Option(["--no-export"], is_flag=True, help="Don't write RUN/model after training."),
-        click.Option(["--no-report"], is_flag=True, help="Don't write RUN/report.html at the end."),
-        force_option(),
+        *run_options("the run's processes", folder="The run's folder. Default: runs/TIME-MODEL.", own=_OWN),
         click.Argument(["arguments"], nargs=-1, metavar="[KEY=VALUE]..."),
     ],
 )

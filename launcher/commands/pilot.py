@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import (
-    FILE,
-    FOLDER,
-    cluster_options,
-    env_file_option,
-    filter_options,
-    force_option,
-    hosts_option,
-    set_option,
-    spec_options,
-    zero_option,
-)
+from launcher.verb_options import FILE, RunGiven, run_options, spec_options
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -29,26 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PilotOptions:
+class PilotOptions(RunGiven):
     """What the command line says."""
 
-    arguments: tuple[str, ...]
-    spec: Path | None
     updates: int
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    output: Path | None
-    include: str
-    exclude: str
-    launcher: str | None
-    master_addr: str | None
-    master_port: int | None
-    interface: str | None
-    max_restarts: int | None
-    elastic: bool
-    env_file: Path | None
-    force: bool
 
 
 class PilotCommand(click.Command):
@@ -68,14 +40,7 @@ command = PilotCommand(
         click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
         click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
         click.Option(["--updates"], type=click.IntRange(3, 1000), default=6, show_default=True, help="Updates; the first two are a warm-up."),
-        hosts_option(),
-        zero_option(),
-        set_option(),
-        click.Option(["--output", "-o"], type=FOLDER, help="The pilot's folder. Default: runs/TIME-MODEL-pilot."),
-        *filter_options(),
-        *cluster_options(),
-        env_file_option("the ranks"),
-        force_option(),
+        *run_options("the ranks", folder="The pilot's folder. Default: runs/TIME-MODEL-pilot."),
     ],
 )
 

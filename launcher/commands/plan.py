@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.verb_options import FILE, filter_options, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import FILE, SpecGiven, filter_options, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(SpecGiven):
     """What the command line says."""
 
     arguments: tuple[str, ...]
-    spec: Path | None
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    include: str
-    exclude: str
     gpu: str
     recommend: bool
     exact: bool

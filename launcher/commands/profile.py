@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import (
-    FILE,
-    FOLDER,
-    cluster_options,
-    env_file_option,
-    filter_options,
-    force_option,
-    hosts_option,
-    set_option,
-    spec_options,
-    zero_option,
-)
+from launcher.verb_options import FILE, RunGiven, run_options, spec_options
 
 if TYPE_CHECKING:
     from ftcore.spec.run_dir import RunDir
@@ -28,30 +17,14 @@ UPDATES, WARMUP = 3, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
+class ProfileOptions(RunGiven):
     """What the command line says."""
 
-    arguments: tuple[str, ...]
-    spec: Path | None
     updates: int | None
     warmup: int | None
     ranks: str
     memory: bool
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    output: Path | None
     as_json: bool
-    include: str
-    exclude: str
-    launcher: str | None
-    master_addr: str | None
-    master_port: int | None
-    interface: str | None
-    max_restarts: int | None
-    elastic: bool
-    env_file: Path | None
-    force: bool
 
     @property
     def trains(self) -> bool:
@@ -82,15 +55,8 @@ command = ProfileCommand(
         click.Option(["--warmup"], type=click.IntRange(0, 100_000), help=f"Updates before them. Default: {WARMUP}."),
         click.Option(["--ranks"], default="", metavar="RANKS", help="Ranks that record: all, or such as 0,4-7. Default: all, at most 16 of them."),
         click.Option(["--memory"], is_flag=True, help="Record allocations as well."),
-        hosts_option(),
-        zero_option(),
-        set_option(),
-        click.Option(["--output", "-o"], type=FOLDER, help="The folder of the profile. Default: runs/TIME-MODEL-profile; for a RUN its profile/."),
+        *run_options("the ranks", folder="The folder of the profile. Default: runs/TIME-MODEL-profile; for a RUN its profile/."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print summary.json instead of tables."),
-        *filter_options(),
-        *cluster_options(),
-        env_file_option("the ranks"),
-        force_option(),
     ],
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, env_file_option, filter_options, force_option, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import FILE, FOLDER, SpecGiven, env_file_option, filter_options, force_option, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from launcher.scaling.start import Subject
@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleOptions:
+class ScaleOptions(SpecGiven):
     """What the command line says."""
 
     arguments: tuple[str, ...]
-    spec: Path | None
     ranks: str
     mode: str
     stages: str
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    include: str
-    exclude: str
     windows: int
     window_updates: int
     warm_up: int

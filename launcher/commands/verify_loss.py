@@ -7,20 +7,14 @@ from pathlib import Path
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
+from launcher.verb_options import FILE, FOLDER, SpecGiven, approach, env_file_option, filter_options, hosts_option, set_option, zero_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(SpecGiven):
     """What the command line says."""
 
-    spec: Path | None
     spec_option: Path | None
-    hosts: Path | None
-    zero: int | None
-    sets: tuple[str, ...]
-    include: str
-    exclude: str
     env_file: Path | None
     updates: int
     ranks: str
