@@ -91,10 +91,13 @@ class Agreement:
     def _hear(self) -> bool:
         """Waits until a rank was asked, and passes on that this one was; False when there will be no more points."""
         while not self._closed:
-            if self._request.wait(POLL_S):
+            is_asked = self._request.wait(POLL_S)
+            if self._closed:
+                return False
+            if is_asked:
                 self._store.set(_ASKED, "")
                 return True
-            if not self._closed and self._store.check([_ASKED]):
+            if self._store.check([_ASKED]):
                 return True
         return False
 

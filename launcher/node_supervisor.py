@@ -65,9 +65,6 @@ class Supervisor:
         self._next_beat = 0.0
         self._signals, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        # Before any rank runs: a signal that comes while they are being started ends them in order, too.
-        for signum in _WATCHED:
-            signal.signal(signum, _note)
 
     def start(self, address: str, port: int) -> None:
         """Starts all ranks, which meet at `address`:`port`. Raises OSError when they can't be started, ClusterError for devices that are not this run's."""
@@ -112,6 +109,8 @@ class Supervisor:
     def preempt(self, signum: int) -> None:
         """Asks the ranks to save and end; one that is not ready yet finds the signal when it is."""
         self.tell({"event": "preempt", "signal": signum})
+        # What a rank said before this was asked for may lie in the pipe still.
+        self._take_events()
         if not self._ready:
             # Nothing was trained yet that could be lost.
             self.end(PREEMPTED)
@@ -284,6 +283,7 @@ class Supervisor:
             self._channel.events.flush()
 
     def _signal_all(self, signum: int) -> None:
+        self._take_events()
         for local_rank, rank in self._ranks.items():
             signal_group(rank.pid, signum if local_rank in self._ready else signal.SIGKILL)
         if self._starting is not None:
