@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.resolved import Host
+from launcher.preflight.channel import Probes
 from launcher.preflight.check import CheckOptions, check
 from launcher.transport import local_argv
 from tests.unit.live_processes import ROOT, environment
@@ -79,6 +81,14 @@ def test_filters_and_options_that_are_wrong(tmp_path: Path) -> None:
     assert doctor(tmp_path, "-H", "hosts", "--master-port", "80").returncode == 2
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that answer are waited for until they do, however busy the machine is that all of them are."""
+    kept = Probes.ask
+    monkeypatch.setattr(Probes, "ask", lambda self, orders, limit_s, *told: kept(self, orders, 60.0, *told))
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_clock_that_is_wrong(tmp_path: Path) -> None:
     def transport(host: Host, command: str) -> tuple[str, ...]:
         late = "import sys, time; real = time.time; time.time = lambda: real() - 400;"
@@ -86,10 +96,16 @@ def test_a_clock_that_is_wrong(tmp_path: Path) -> None:
 
     hosts = (Host(name="alpha", slots=1), Host(name="beta", slots=1))
     report = check(hosts, CheckOptions(transport=transport, run_parent=tmp_path, cache=tmp_path))
-    assert report.is_fit and any("beta: its clock is 400.0 s behind this machine's; munge and Kerberos" in note for note in report.notes())
+    [told] = [
+        re.search(r"beta: its clock is (\d+\.\d) s behind this machine's; munge and Kerberos", note) for note in report.notes() if "beta: its clock" in note
+    ]
+    doubt = report.hosts[1].clock_error_s
+    # A busy machine answers late, and says how far off the number may be for it.
+    assert report.is_fit and told and doubt is not None and abs(float(told[1]) - 400) <= 0.1 + doubt
     assert not any("alpha: its clock" in note for note in report.notes())
 
 
+@pytest.mark.usefixtures("patience")
 def test_another_copy_of_the_code(tmp_path: Path) -> None:
     for package in ("launcher", "ftcore"):
         shutil.copytree(ROOT / package, tmp_path / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))

