@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     from launcher.spec_source import Options
 
 
-class _Named(click.Path):
+class NamedPath(click.Path):
     """A path that is not empty: `"$RUN"` of a shell in which RUN is not set must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("it is empty", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class _Word(click.ParamType[str]):
+    """A word that is not empty, for the same reason."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "":
+            self.fail("one of them is empty", param, ctx)
+        return str(value)
 
 
 class FiniteRange(click.FloatRange):
@@ -36,9 +47,14 @@ class FiniteRange(click.FloatRange):
         return found
 
 
-FILE = _Named(path_type=Path, dir_okay=False)
-FOLDER = _Named(path_type=Path)
+FILE = NamedPath(path_type=Path, dir_okay=False)
+FOLDER = NamedPath(path_type=Path)
 _FILTER_FORM = "HOST[:SLOT,...][@...]"
+
+
+def arguments(metavar: str) -> click.Argument:
+    """A spec or a folder, and KEY=VALUE, as `spec_options` takes them."""
+    return click.Argument(["arguments"], nargs=-1, type=_Word(), metavar=metavar)
 
 
 def hosts_option() -> click.Option:

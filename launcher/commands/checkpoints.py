@@ -10,7 +10,9 @@ from typing import Any
 
 import click
 
-_RUN = click.Argument(["run"], type=click.Path(path_type=Path))
+from launcher.verb_options import FOLDER
+
+_RUN = click.Argument(["run"], type=FOLDER)
 _JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, SpecGiven, filter_options, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import FILE, FOLDER, SpecGiven, arguments, filter_options, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from launcher.costs.planning import Question
@@ -57,7 +57,7 @@ command = CostCommand(
     "With a RUN folder: what it has cost so far, what the rest will cost, and where its evaluation loss is going. Starts nothing. "
     "Status 7 when no plan meets the deadline, or nothing fits.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC|RUN] [KEY=VALUE]..."),
+        arguments("[SPEC|RUN] [KEY=VALUE]..."),
         click.Option(["--deadline"], metavar="DURATION", help=f"When it has to be done: {_DURATION}."),
         click.Option(["--ranks"], metavar="N,N,...", help="Numbers of ranks to weigh. Default: the spec's, those measured, and 1 to 64 accelerators."),
         click.Option(["--gpu"], default="", metavar="NAME[:GiB]", help="Accelerator to plan for, as for plan."),

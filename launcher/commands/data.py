@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, set_option, spec_options
+from launcher.verb_options import FILE, FOLDER, arguments, set_option, spec_options
 
 if TYPE_CHECKING:
     from ftcore.spec.errors import DataError
@@ -83,7 +83,7 @@ class GcCommand(DataCommand):
         collect(**{name: given[name] for name in names})
 
 
-_ARGUMENTS = click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]...")
+_ARGUMENTS = arguments("[SPEC] [KEY=VALUE]...")
 _SPEC = click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC.")
 _JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
 _WITHOUT = " Without SPEC: the one that a bare ftlaunch would use. KEY=VALUE arguments override values of the spec."

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from launcher.commands.launch import say
+from launcher.verb_options import FOLDER
 
 
 class DiffCommand(click.Command):
@@ -24,8 +25,8 @@ command = DiffCommand(
     help="Say what differs between A and B: two run folders (spec with who set each value, code, data, environment, results), two spec files, "
     "or a spec file and a run. The exit status says nothing about differences.",
     params=[
-        click.Argument(["a"], type=click.Path(path_type=Path)),
-        click.Argument(["b"], type=click.Path(path_type=Path)),
+        click.Argument(["a"], type=FOLDER),
+        click.Argument(["b"], type=FOLDER),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
     ],
 )

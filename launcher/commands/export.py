@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from launcher.verb_options import FOLDER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
@@ -34,8 +36,8 @@ command = ExportCommand(
     short_help="Write a run's model in Hugging Face's format.",
     help="Write a checkpoint of RUN as a folder that from_pretrained reads, and check it by loading it back.",
     params=[
-        click.Argument(["run"], type=click.Path(path_type=Path)),
-        click.Option(["--to"], type=click.Path(path_type=Path), required=True, help="The folder to write; new, empty, or an earlier export."),
+        click.Argument(["run"], type=FOLDER),
+        click.Option(["--to"], type=FOLDER, required=True, help="The folder to write; new, empty, or an earlier export."),
         click.Option(
             ["--format", "form"],
             type=click.Choice(["auto", "adapter", "merged", "hf"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, RunGiven, data_change_option, run_options, spec_options
+from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, RunGiven, arguments, data_change_option, run_options, spec_options
 
 if TYPE_CHECKING:
     from launcher.attempts import Manner
@@ -50,7 +50,7 @@ command = LaunchCommand(
     params=[
         click.Option(["--spec"], type=FILE, help="The spec, YAML or JSON. Default: ./ftlaunch.yaml if it is there, else an embedded one."),
         *run_options("the run's processes", folder="The run's folder. Default: runs/TIME-MODEL.", own=_OWN),
-        click.Argument(["arguments"], nargs=-1, metavar="[KEY=VALUE]..."),
+        arguments("[KEY=VALUE]..."),
     ],
 )
 

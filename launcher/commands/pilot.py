@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, RunGiven, run_options, spec_options
+from launcher.verb_options import FILE, RunGiven, arguments, run_options, spec_options
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -37,7 +37,7 @@ command = PilotCommand(
     help="Train a few updates of the run that SPEC describes, in a folder of their own, and set memory and speed against what `ftlaunch plan` expects. "
     "Prints a table and writes pilot.json; nothing is evaluated or exported. Status 7 when the run would not fit.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        arguments("[SPEC] [KEY=VALUE]..."),
         click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
         click.Option(["--updates"], type=click.IntRange(3, 1000), default=6, show_default=True, help="Updates; the first two are a warm-up."),
         *run_options("the ranks", folder="The pilot's folder. Default: runs/TIME-MODEL-pilot."),

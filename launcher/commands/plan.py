@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.verb_options import FILE, SpecGiven, filter_options, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import FILE, SpecGiven, arguments, filter_options, hosts_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from ftcore.spec.resolved import ResolvedSpec
@@ -43,7 +43,7 @@ command = PlanCommand(
     help="What the run that SPEC describes takes, item by item; whether it fits; how long it takes and what it costs. Without SPEC: the one that a bare "
     "ftlaunch would use. KEY=VALUE arguments override values of the spec. Status 7 when it can't fit.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        arguments("[SPEC] [KEY=VALUE]..."),
         click.Option(["--gpu"], default="", metavar="NAME[:GiB]", help="Accelerator to plan for: h100-80, a100-40, 4090, h200, cpu, or NAME:GiB."),
         click.Option(["--recommend"], is_flag=True, help="List what else fits: stage, offload, recomputed layers, quantisation, micro-steps; best first."),
         click.Option(["--exact"], is_flag=True, help="Build the model and run a micro-step without memory, in a process of its own: for any architecture."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, RunGiven, run_options, spec_options
+from launcher.verb_options import FILE, RunGiven, arguments, run_options, spec_options
 
 if TYPE_CHECKING:
     from ftcore.spec.run_dir import RunDir
@@ -49,7 +49,7 @@ command = ProfileCommand(
     "time goes: computing, communication, data, gaps, and the host. Leaves a Chrome trace a rank, summary.json and summary.html. "
     "With a RUN instead of a SPEC: sum up the traces that its `profiling` left; also any folder of torch's Chrome traces.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC | RUN] [KEY=VALUE]..."),
+        arguments("[SPEC | RUN] [KEY=VALUE]..."),
         click.Option(["--spec"], type=FILE, help="The spec, as for launch; the same as SPEC."),
         click.Option(["--updates"], type=click.IntRange(1, 1000), help=f"Updates that are recorded. Default: {UPDATES}."),
         click.Option(["--warmup"], type=click.IntRange(0, 100_000), help=f"Updates before them. Default: {WARMUP}."),

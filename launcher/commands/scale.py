@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.verb_options import FILE, FOLDER, SpecGiven, env_file_option, filter_options, force_option, hosts_option, set_option, spec_options, zero_option
+from launcher.verb_options import (
+    FILE,
+    FOLDER,
+    SpecGiven,
+    arguments,
+    env_file_option,
+    filter_options,
+    force_option,
+    hosts_option,
+    set_option,
+    spec_options,
+    zero_option,
+)
 
 if TYPE_CHECKING:
     from launcher.scaling.start import Subject
@@ -63,7 +75,7 @@ command = ScaleCommand(
     "time, phases, memory, what limits. A table, and scale.json and scale.html in a folder; `ftlaunch scale FOLDER` goes on with one. "
     "With --simulate nothing is run. Status 6: the points did not train the same; else that of the first point that could not be measured.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC|FOLDER] [KEY=VALUE]..."),
+        arguments("[SPEC|FOLDER] [KEY=VALUE]..."),
         click.Option(["--spec"], type=FILE, help="The spec; the same as SPEC."),
         click.Option(["--ranks"], default="", metavar="N,N...", help="Numbers of ranks. Default: 1, 2, 4, ... and all slots."),
         click.Option(["--mode"], type=click.Choice(["strong", "weak"]), default="strong", show_default=True, help="The update stays, or grows with the ranks."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.commands.launch import say
-from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, data_change_option, env_file_option, force_option, set_option, spec_options, zero_option
+from launcher.verb_options import DATA_CHANGE, FILE, FOLDER, arguments, data_change_option, env_file_option, force_option, set_option, spec_options, zero_option
 
 if TYPE_CHECKING:
     from launcher.submission.request import Asked, Run
@@ -63,7 +63,7 @@ command = SubmitCommand(
     help="Queue the run that SPEC describes as a job of Slurm. Everything is checked first; options stand over the spec's cluster.scheduler. "
     "KEY=VALUE arguments override values of the spec.",
     params=[
-        click.Argument(["arguments"], nargs=-1, metavar="[SPEC] [KEY=VALUE]..."),
+        arguments("[SPEC] [KEY=VALUE]..."),
         click.Option(["--spec"], type=FILE, help="The spec; the same as SPEC."),
         click.Option(["--nodes"], type=int, metavar="N", help="Hosts of the job. Default: 1."),
         click.Option(["--slots-per-node"], type=int, metavar="N", help="Ranks on each host, one an accelerator."),

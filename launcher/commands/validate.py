@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftcore.spec.errors import FtError, Problem, SpecError
-from launcher.verb_options import filter_options, set_option, zero_option
+from launcher.verb_options import FILE, NamedPath, filter_options, set_option, zero_option
 
 if TYPE_CHECKING:
     from launcher.spec_source import Options
@@ -40,8 +40,8 @@ command = ValidateCommand(
     help="Check each SPEC and the hostfile it names, and report every mistake at once. SPEC may be a folder, for the specs in it, or `-` for stdin. "
     "Without SPEC: the one that a bare ftlaunch would use.",
     params=[
-        click.Argument(["specs"], nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[SPEC]..."),
-        click.Option(["--hosts", "--hostfile", "-H"], type=click.Path(path_type=Path), help="A hostfile to use in place of the spec's."),
+        click.Argument(["specs"], nargs=-1, type=NamedPath(path_type=Path, allow_dash=True), metavar="[SPEC]..."),
+        click.Option(["--hosts", "--hostfile", "-H"], type=FILE, help="A hostfile to use in place of the spec's."),
         zero_option(),
         set_option(),
         *filter_options(),

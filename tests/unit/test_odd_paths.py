@@ -37,8 +37,12 @@ def test_a_number_that_nobody_can_count_with_is_refused(text: str) -> None:
     assert FiniteRange(0.0).convert("2.5", None, None) == 2.5
 
 
-def test_a_run_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", ""]) == 2
+@pytest.mark.parametrize(
+    "words",
+    [["watch", ""], ["diff", "", "."], ["export", "", "--to", "x"], ["checkpoints", "ls", ""], ["validate", ""], ["plan", ""], ["cost", ""], ["scale", ""]],
+)
+def test_a_run_or_spec_without_a_name_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
     assert "empty" in capsys.readouterr().err
 
 
