@@ -9,6 +9,7 @@ Exit status: the first failing rank's, 128 + N for a signal N, 75 when the run w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -115,21 +116,26 @@ def _supervise(node: Node, channel: Channel | None, told: Path | None) -> int:
     os.environ[events.ATTEMPT] = str(header["attempt"])
     supervisor = Supervisor(node, channel)
     channel.silence_limit_s = float(header["heartbeat_timeout"])
-    supervisor.tell({"event": "hello", "pid": os.getpid(), **_meeting_port(node, header)})
-    return supervisor.run()
+    with contextlib.ExitStack() as kept:
+        supervisor.tell({"event": "hello", "pid": os.getpid(), **_meeting_port(node, header, kept)})
+        return supervisor.run()
 
 
-def _meeting_port(node: Node, header: Message) -> Message:
-    """On the host of rank 0 the port where the ranks are to meet. Raises ClusterError when it, or the address, can't be had."""
+def _meeting_port(node: Node, header: Message, kept: contextlib.ExitStack) -> Message:
+    """On the host of rank 0 the port where the ranks are to meet. Raises ClusterError when it, or the address, can't be had.
+
+    Until `kept` is closed a socket that is bound and does not listen keeps it: the kernel gives it to nobody who asks for any port in the seconds until
+    rank 0 listens there, which lets its port be shared.
+    """
     if node.node_rank != 0:
         return {}
     address, port = str(header["master_addr"]), int(header["master_port"] or 0)
     try:
         family, *_, target = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(target)
-            return {"port": probe.getsockname()[1]}
+        probe = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(target)
+        return {"port": probe.getsockname()[1]}
     except OSError as error:
         fix = "name an address of this host (--master-addr), and a free port or none (--master-port)"
         raise ClusterError(f"the ranks can't meet at {address}{f':{port}' if port else ''} on {node.host}: {error}", where=node.host, fix=fix) from error

@@ -25,7 +25,7 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
 from ftcore.train.loop import Trainer
 from tests.ranks.jobs import make_job, make_run, read_lines
-from tests.ranks.pool import free_port
+from tests.ranks.pool import kept_port
 
 LIMIT_S = 120.0
 """Of one attempt."""
@@ -134,7 +134,10 @@ class Campaign:
     def attempt(self, given: Given, moment: str | None) -> bool:
         """Whether the run came to its end before the moment to kill it, or there was none."""
         self._attempt += 1
-        mark, port = f"loaded_{self._attempt}", free_port()
+        with kept_port() as port:
+            return self._attempt_on(port, given, f"loaded_{self._attempt}", moment)
+
+    def _attempt_on(self, port: int, given: Given, mark: str, moment: str | None) -> bool:
         arguments = [(rank, port, given, mark) for rank in range(given.world_size)]
         processes = [self._context.Process(target=rank_main, args=each, daemon=True) for each in arguments]
         seen = partials(given)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.spec.events import EVENTS_FD
-from tests.ranks.pool import free_port
+from tests.ranks.pool import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
@@ -94,14 +94,14 @@ def start_process(argv: list[str], log: Path, environment: dict[str, str], *, by
 @contextmanager
 def ranks_of(module: str, folder: Path, world_size: int = 2) -> Iterator[list[StartedRank]]:
     """That many ranks of `python -m module folder`; what is left of them at the end is killed."""
-    port = free_port()
     started = []
-    try:
-        for rank in range(world_size):
-            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_PORT": port}
-            environment = {**{name: str(value) for name, value in names.items()}, "MASTER_ADDR": "127.0.0.1"}
-            started.append(start_process([sys.executable, "-m", module, str(folder)], folder / f"rank_{rank}.log", environment))
-        yield started
-    finally:
-        for each in started:
-            each.close()
+    with kept_port() as port:
+        try:
+            for rank in range(world_size):
+                names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "MASTER_PORT": port}
+                environment = {**{name: str(value) for name, value in names.items()}, "MASTER_ADDR": "127.0.0.1"}
+                started.append(start_process([sys.executable, "-m", module, str(folder)], folder / f"rank_{rank}.log", environment))
+            yield started
+        finally:
+            for each in started:
+                each.close()

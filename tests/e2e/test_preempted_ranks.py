@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import BatchSection, DataSection, DataSet, ModelSection, Spec, TrainSection
 from tests.e2e.rank_harness import LIMIT_S, StartedRank, ranks_of, start_process
 from tests.ranks.jobs import make_run, read_lines
-from tests.ranks.pool import free_port
+from tests.ranks.pool import kept_port
 from tests.ranks.small_model import save_small_llama, write_uneven_samples
 from tests.ranks.specs import make_spec
 
@@ -115,10 +116,9 @@ def world_info() -> str:
     return base64.urlsafe_b64encode(json.dumps({"localhost": [0, 1]}).encode()).decode()
 
 
-def other_starter(name: str) -> list[str]:
-    port = str(free_port())
+def other_starter(name: str, port: int) -> list[str]:
     if name == "torchrun":
-        return ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port, "-m", "ftcore.run"]
+        return ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(port), "-m", "ftcore.run"]
     where = [f"--world_info={world_info()}", "--node_rank=0", "--master_addr=127.0.0.1", f"--master_port={port}"]
     return ["-m", "deepspeed.launcher.launch", *where, "--no_local_rank", "--module", "ftcore.run"]
 
@@ -127,26 +127,36 @@ def other_starter(name: str) -> list[str]:
 def test_ranks_that_another_program_starts(starter: str, prepared: Prepared, tmp_path: Path) -> None:
     """They block the signals themselves, early enough. Such a program ends ranks that are left when the first one has ended: the save is whole by then."""
     run = make_run_folder(tmp_path / "run", prepared)
-    started = start_process([sys.executable, *other_starter(starter), str(run)], run / "log", {"DS_ACCELERATOR": "cpu"}, by_supervisor=False)
-    pids: list[int] = []
-    try:
-        deadline = time.monotonic() + LIMIT_S
-        while len(read_lines(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []) < 3:
-            assert time.monotonic() < deadline and started.process.poll() is None, started.log.read_text()[-3000:]
-            time.sleep(0.05)
-        pids = [child.pid for child in psutil.Process(started.process.pid).children(recursive=True) if "ftcore.run" in child.cmdline()]
-        assert len(pids) == 2
-        os.kill(max(pids), signal.SIGUSR2)
-        assert started.ended() != 0
-    finally:
-        started.close()
-        for pid in pids:
-            if psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGKILL)
+    with kept_port() as port:
+        started = start_process([sys.executable, *other_starter(starter, port), str(run)], run / "log", {"DS_ACCELERATOR": "cpu"}, by_supervisor=False)
+        pids: list[int] = []
+        try:
+            deadline = time.monotonic() + LIMIT_S
+            while len(read_lines(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []) < 3:
+                assert time.monotonic() < deadline and started.process.poll() is None, started.log.read_text()[-3000:]
+                time.sleep(0.05)
+            pids = ranks_below(started.process.pid)
+            assert len(pids) == 2
+            os.kill(max(pids), signal.SIGUSR2)
+            assert started.ended() != 0
+        finally:
+            started.close()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
     [event] = [line for line in read_lines(run / "events.jsonl") if line["event"] == "preempted"]
     found = find_newest_whole(run / "checkpoints").found
     assert found is not None and found.manifest.update == event["update"] >= 3
     assert "Signal 12" not in started.log.read_text()
+
+
+def ranks_below(pid: int) -> list[int]:
+    """The pids of the ranks that a process has started; what ends while it is looked at is none."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child.pid] if "ftcore.run" in child.cmdline() else []
+    return found
 
 
 def evaluation_folder(folder: Path, rows: int, metrics: tuple[str, ...] = ()) -> Path:

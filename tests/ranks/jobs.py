@@ -106,4 +106,5 @@ def whole_state(engine: Engine) -> dict[str, torch.Tensor]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The whole lines; the last one may be in the middle of being written."""
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

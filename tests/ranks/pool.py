@@ -10,7 +10,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,15 @@ class RankPool:
     def run(self, function: Callable[..., Any], world_size: int, *arguments: Any, logs: Path) -> list[Any]:
         """Each rank's return value. A rank's failure raises AssertionError with its traceback and the end of its log."""
         logs.mkdir(parents=True, exist_ok=True)
-        port = free_port()
-        started = [self._start(function, rank, world_size, port, arguments, logs / f"rank_{rank}.log") for rank in range(world_size)]
-        try:
-            return _collect(started, logs)
-        finally:
-            for process, _ in started:
-                if process.is_alive():
-                    process.kill()
-                process.join()
+        with kept_port() as port:
+            started = [self._start(function, rank, world_size, port, arguments, logs / f"rank_{rank}.log") for rank in range(world_size)]
+            try:
+                return _collect(started, logs)
+            finally:
+                for process, _ in started:
+                    if process.is_alive():
+                        process.kill()
+                    process.join()
 
     def _start(self, function: Callable[..., Any], rank: int, world_size: int, port: int, arguments: tuple[Any, ...], log: Path) -> tuple[Any, Connection]:
         ours, theirs = self._context.Pipe(duplex=False)
@@ -46,10 +47,16 @@ class RankPool:
         return process, ours
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """A port of this machine for the ranks' first one to listen on, which the kernel gives to nobody else meanwhile.
+
+    A socket that is bound and does not listen keeps it: who asks for this port and lets it be shared, as torch's store does, gets it; who asks for any doesn't.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("", 0))
+        yield int(keeper.getsockname()[1])
 
 
 def _collect(started: list[tuple[Any, Connection]], logs: Path) -> list[Any]:

@@ -12,7 +12,7 @@ import torch.distributed as torch_dist
 
 from ftcore import dist
 from ftcore.collective_calls import ROOTED, SYNCHRONISING, ToldWork, forget, listen
-from tests.ranks.pool import free_port
+from tests.ranks.pool import kept_port
 
 
 class Heard:
@@ -39,12 +39,13 @@ class Heard:
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.Ranks]:
     """A process group of this process alone."""
-    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": free_port()}.items():
-        monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    yield dist.start()
-    dist.stop()
+    with kept_port() as port:
+        for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, str(value))
+        yield dist.start()
+        dist.stop()
 
 
 def test_each_collective_is_told_once(ranks: dist.Ranks) -> None:

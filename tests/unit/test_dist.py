@@ -13,7 +13,7 @@ import torch
 import torch.distributed as torch_dist
 
 from ftcore.dist import TIMEOUT, Ranks, collective_timeout, sum_over_ranks
-from tests.ranks.pool import free_port
+from tests.ranks.pool import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = """
@@ -35,9 +35,10 @@ def test_a_collective_waits_longer_than_the_watchdog() -> None:
 
 def test_groups_made_later_wait_as_long() -> None:
     """DeepSpeed makes some of its own, for which torch has 10 minutes with NCCL."""
-    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environment = {**os.environ, **names, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run([sys.executable, "-c", GROUPS], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    with kept_port() as port:
+        names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        environment = {**os.environ, **names, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+        done = subprocess.run([sys.executable, "-c", GROUPS], env=environment, capture_output=True, text=True, check=False, timeout=180)
     assert done.stdout.split() == ["7500.0", "7500.0"], done.stderr
 
 
