@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import random
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,19 +98,27 @@ def test_a_census_counts_shared_storage_once_and_keeps_nothing() -> None:
     assert Kind((300, 7), "float32", "cpu") not in take_census().count
 
 
-def test_a_read_tells_of_small_blocks_and_not_of_freed_ones() -> None:
+def print_reads() -> None:
+    """Prints by how much a read grows for 20 MB of small blocks, and by how much once they are freed."""
+    gc.disable()
     before = host_bytes()
-    held = [torch.ones(1000) for _ in range(500)]
+    held = [torch.ones(1000) for _ in range(5000)]
     grew = host_bytes() - before
-    assert 0.9 * 2 * MIB < grew < 1.3 * 2 * MIB
     held.clear()
-    assert abs(host_bytes() - before) < 0.2 * grew
+    sys.stdout.write(json.dumps([grew, host_bytes() - before]) + "\n")
+
+
+def test_a_read_tells_of_small_blocks_and_not_of_freed_ones() -> None:
+    grew, left = in_a_fresh_process("print_reads()")
+    assert 0.9 * 20 * MIB < grew < 1.3 * 20 * MIB
+    assert abs(left) < 0.2 * grew
 
 
 def test_a_c_library_without_mallinfo(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = host_bytes()
+    monkeypatch.setattr(memory_use, "anonymous_bytes", lambda: 10**12)
+    assert 0 < host_bytes() < 10**12
     monkeypatch.setattr(memory_use, "_mallinfo", None)
-    assert host_bytes() >= exact > 0
+    assert host_bytes() == 10**12
 
 
 def make_step() -> Callable[[int], torch.Tensor]:
@@ -156,10 +166,15 @@ def report(leak: str, updates: int) -> None:
 
 
 def found_in_a_fresh_process(leak: str, updates: int) -> list[dict[str, str]]:
-    code = f"from tests.unit.test_memory_watch import report; report({leak!r}, {updates})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=True)
-    found: list[dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    found: list[dict[str, str]] = in_a_fresh_process(f"report({leak!r}, {updates})")
     return found
+
+
+def in_a_fresh_process(call: str) -> Any:
+    """What a function of this file prints, from JSON."""
+    code = f"from tests.unit import test_memory_watch; test_memory_watch.{call}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("kib", [16, 320])
@@ -180,19 +195,23 @@ def test_a_loop_without_a_leak_stays_silent() -> None:
 
 
 def test_a_sample_costs_less_than_a_millisecond_of_a_fragmented_heap_too() -> None:
-    """Time of this thread, since a busy machine takes the processor away for whole slices of milliseconds."""
+    """Time of this thread, since a busy machine takes the processor away for whole slices of milliseconds; of the quickest round."""
     held = [torch.ones(size % 977 + 1) for size in range(20_000)]
     for kept in (held, held[::2]):  # the second leaves 10,000 free blocks for malloc to walk
         held = kept
         watcher = MemoryWatch(census=Census)
         for update in range(WARMUP):
             watcher.sample(update)
-        started = time.thread_time()
-        for update in range(WARMUP, WARMUP + 100):
-            watcher.sample(update)
-        assert (time.thread_time() - started) / 100 < 1e-3
+        rounds = []
+        for first in range(WARMUP, WARMUP + 500, 100):
+            started = time.thread_time()
+            for update in range(first, first + 100):
+                watcher.sample(update)
+            rounds.append(time.thread_time() - started)
+        assert min(rounds) / 100 < 1e-3
 
 
-def test_used_bytes_is_the_hosts_where_there_is_no_accelerator() -> None:
+def test_used_bytes_is_the_hosts_where_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_use, "host_bytes", lambda: 4711)
     if not torch.cuda.is_available():
-        assert used_bytes() == pytest.approx(host_bytes(), abs=MIB)
+        assert used_bytes() == 4711

@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -238,39 +237,6 @@ def test_answers_of_squeue_and_sacct(tmp_path: Path, spec: Path, monkeypatch: py
     assert ask_jobs(record) == [JobState(job="7", state="CANCELLED", nodes="n[1-2]")]
     program(tmp_path / "bin", "scontrol", "print('JobId=7 JobState=COMPLETING Reason=TimeLimit Restarts=2 NodeList=n1')")
     assert show_job("7") == JobState(job="7", state="COMPLETING", reason="TimeLimit", nodes="n1", restarts=2)
-
-
-def test_a_controller_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", "scontrol", f"open({str(tmp_path / 'tries')!r}, 'a').write('x'); sys.exit('Unable to contact slurm controller')")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("launcher.submission.slurm.PAUSES_S", (0.0, 0.0))
-    with pytest.raises(ClusterError, match="Unable to contact slurm controller"):
-        show_job("7")
-    assert (tmp_path / "tries").read_text() == "xxx"
-
-
-def test_a_silent_controller_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One limit for all tries: after an error the next try gets what is left, and silence is not tried again."""
-    tries = tmp_path / "tries"
-    program(tmp_path / "bin", "scontrol", f"import time; open({str(tries)!r}, 'a').write('x'); time.sleep(30)")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("launcher.submission.slurm.COMMAND_LIMIT_S", 2.0)
-    monkeypatch.setattr("launcher.submission.slurm.PAUSES_S", (0.1, 0.1))
-    began = time.monotonic()
-    with pytest.raises(ClusterError, match="scontrol got no answer: no answer within 2 s"):
-        show_job("7")
-    assert tries.read_text() == "x" and time.monotonic() - began < 4
-    body = f"import time; n = open({str(tries)!r}, 'a').write('y'); len(open({str(tries)!r}).read()) > 2 and time.sleep(30); sys.exit('is busy')"
-    program(tmp_path / "bin", "scontrol", body)
-    with pytest.raises(ClusterError, match="scontrol got no answer: is busy"):
-        show_job("7")
-    assert tries.read_text() == "xyy" and time.monotonic() - began < 8
-    # No time for another try.
-    monkeypatch.setattr("launcher.submission.slurm.PAUSES_S", (1.9, 1.9))
-    tries.write_text("")
-    with pytest.raises(ClusterError, match="is busy"):
-        show_job("7")
-    assert tries.read_text() == "y"
 
 
 @pytest.mark.parametrize(

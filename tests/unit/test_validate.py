@@ -251,9 +251,9 @@ def test_files_that_are_no_specs_end_soon(tmp_path: Path) -> None:
     assert "more than 4 MiB" in problem.what
     path = tmp_path / "many.json"
     path.write_text(json.dumps({f"key{number}": {} for number in range(3000)}))
-    started = time.perf_counter()
+    started = time.thread_time()
     found = check_spec(Options(spec_path=path))
-    assert len(found) == 3002 and time.perf_counter() - started < 5
+    assert len(found) == 3002 and time.thread_time() - started < 5
     assert found[-1].fix == "remove it; is this the right file?"
 
 

@@ -112,9 +112,9 @@ def test_a_long_run_is_not_read_whole(run_dir: RunDir) -> None:
     add(run_dir.metrics, *(update(number, began + number, text=padding, total_updates=10**6) for number in range(1, 20_001)))
     assert run_dir.metrics.stat().st_size > 10e6
     followed = Follower(run_dir)
-    started = time.monotonic()
+    started = time.thread_time()
     seen = followed.poll()
-    took = time.monotonic() - started
+    took = time.thread_time() - started
     assert seen.line["update"] == 20_000 and seen.losses.points[0][0] == 1 and 1000 < len(seen.losses.points) < 4200
     assert took < 5
 
