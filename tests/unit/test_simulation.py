@@ -218,7 +218,8 @@ def test_on_cpus_ranks_share_the_cores():
     found = simulate_all(question(accelerator=find_accelerator("cpu"), shape=small, resolved=run(stage=2, samples=64), ranks=(1, 2)))
     assert [point.nodes for point in found.points] == [1, 1] and "speed of the CPU" in " ".join(found.notes) and found.band.startswith("±50%")
     cores = len(os.sched_getaffinity(0))
-    shares = [dataclasses.replace(setting(gpu="cpu", gpus_per_node=2), cores_per_rank=each) for each in (cores / 2, cores)]
+    of_this_moment = setting(gpu="cpu", gpus_per_node=2)
+    shares = [dataclasses.replace(of_this_moment, cores_per_rank=each) for each in (cores / 2, cores)]
     half, whole = (timed(dataclasses.replace(each, shape=small), 1, 2).update.compute_s for each in shares)
     assert half == pytest.approx(2 * whole) and timed(dataclasses.replace(shares[0], shape=small), 2, 2).update.compute_s == pytest.approx(whole, rel=0.01)
 
