@@ -127,7 +127,8 @@ def busy_cores(stat: Path = Path("/proc/stat"), *, seconds: float = LOOK_S) -> f
     after = _ticks(stat)
     if before is None or after is None or after[1] <= before[1]:
         return None
-    share = (after[0] - before[0]) / (after[1] - before[1])
+    # The kernel's count of iowait may go back, and all time with it.
+    share = min(1.0, max(0.0, (after[0] - before[0]) / (after[1] - before[1])))
     return share * (os.cpu_count() or 1)
 
 

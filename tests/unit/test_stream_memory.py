@@ -12,7 +12,7 @@ MOST_GROWTH_MIB = 24
 """The file has about 80 MiB, and its rows as Python values several times that."""
 
 PROGRAM = """
-import json, resource, sys
+import json, sys
 
 import numpy as np
 from ftcore.data.cache import Sample
@@ -38,7 +38,8 @@ file = StreamFile(path=str(path), name=path.name, kind="jsonl", compression="", 
 shards = tuple(cut_file(file, 0, lanes, file.size))
 course = Course(shards=(shards,), weights=(1.0,), lanes=lanes, buffer_rows=buffer, seed=1, repeat=False, samples=512, tokens=None, micro_batch_tokens=64)
 reader = StreamReader(course, FileRows([file.data_file]), make, Alone(), (0, 1), None)
-most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# Not getrusage's number: that one is the largest of this process and of the one that started it, whose memory would hide any growth.
+most = lambda: int(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))) / 1024
 seen, early = 0, 0.0
 while (update := reader.next()) is not None:
     seen += len(update.lanes)
