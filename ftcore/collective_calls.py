@@ -69,11 +69,11 @@ class ToldWork:
     def __init__(self, work: Any, listener: Listener, launch: Any) -> None:
         self._work, self._listener, self._launch = work, listener, launch
 
-    def wait(self, *args: Any) -> Any:
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
         """As torch's."""
         listener = self._listener
         began = listener.mark()
-        result = self._work.wait(*args)
+        result = self._work.wait(*args, **kwargs)
         listener.waited(self._launch, began)
         return result
 

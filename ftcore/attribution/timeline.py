@@ -98,8 +98,10 @@ class Timeline:
 
     def blocked(self, began: Any, *, of_all_ranks: bool, synchronises: bool) -> None:
         """A collective has ended that the rank could only wait for."""
-        slot = self._slot(synchronises) if of_all_ranks else NO_SLOT
-        if self._clock.is_aside():
+        is_aside = self._clock.is_aside()
+        # In another queue only its start is marked, which tells nothing of when the ranks left it.
+        slot = self._slot(synchronises and not is_aside) if of_all_ranks else NO_SLOT
+        if is_aside:
             self._note(began, LAUNCH, slot)
             return
         self._note(began, BEGIN, slot)
@@ -137,8 +139,13 @@ class Timeline:
         return stretch
 
     def make_room(self, capacities: tuple[int, ...]) -> None:
-        """From the next collective on there are so many slots by region, at least as many as before and the same on every rank; to be called after a cut."""
+        """From the next collective on there are so many slots by region, at least as many as before and the same on every rank; to be called after a cut.
+
+        The collectives since then must be of training, whose slots come first and stay where they are.
+        """
+        synchronises = self._stretch.synchronises[: self._started[TRAINING]]
         self._stretch = _fresh(self._stretch.began, capacities)
+        self._stretch.synchronises[: len(synchronises)] = synchronises
         self._firsts = _firsts(capacities)
 
     def _slot(self, synchronises: bool) -> int:

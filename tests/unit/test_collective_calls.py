@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_each_collective_is_told_once(ranks: dist.Ranks) -> None:
         torch_dist.all_reduce(value, torch_dist.ReduceOp.SUM, torch_dist.group.WORLD)
         work = torch_dist.all_reduce(value, async_op=True)
         assert isinstance(work, ToldWork)
-        work.wait()
+        work.wait(timeout=timedelta(seconds=60))
         assert work.is_completed()
     finally:
         forget(heard)

@@ -236,6 +236,28 @@ def test_collectives_of_some_ranks_are_communication() -> None:
     assert (stretch.elsewhere, stretch.counts) == (0.5, [0, 0, 0])
 
 
+def test_clocks_are_not_compared_by_what_went_on_in_another_queue() -> None:
+    """Only its start is marked there, which each rank has at a time of its own."""
+    early, late = Rank(), Rank(now=1000.0)
+    for rank, work in ((early, 0.1), (late, 0.4)):
+        rank.work(FORWARD, work)
+        rank.clock.aside = True
+        rank.block(0.0)
+        rank.clock.aside = False
+        rank.block(0.5 - work)
+    told = tell([early, late], clocks=("a", "b"))
+    assert told.ranks[0].phases["idle"] == pytest.approx(0.3)
+
+
+def test_what_came_between_a_cut_and_more_room_still_tells_the_clocks() -> None:
+    rank = Rank()
+    rank.line.cut()
+    rank.block(0.2)
+    rank.line.make_room((16, 8, 8))
+    rank.block(0.2, synchronises=False)
+    assert rank.line.cut().synchronises[:3] == [True, False, False]
+
+
 def test_sums_and_size_of_a_row() -> None:
     ranks = [Rank(), Rank()]
     stretches = [rank.line.cut() for rank in ranks]
