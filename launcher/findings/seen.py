@@ -119,7 +119,8 @@ def errors_of(seen: Seen, attempt: int) -> list[Line]:
     """What processes of a launch said of their own end, whole, the first one first; of a rank, its file stands over its event."""
     found: dict[int | None, Line] = {}
     for event in seen.events("error", attempt):
-        found.setdefault(event.get("rank"), {**event, "attempt": attempt})
+        rank = event.get("rank")
+        found.setdefault(rank if isinstance(rank, int) else None, {**event, "attempt": attempt})
     for path in sorted(seen.record.run_dir.attempt_logs(attempt).glob("rank_*.error.json")):
         error = recorded_object(_text(path))
         if error is not None and isinstance(error.get("rank"), int):

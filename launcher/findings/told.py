@@ -15,6 +15,8 @@ SLOW_RANK = "slow_rank"
 _SEVERITY = {"spike": NOTE, "oscillation": WRONG, "divergence": WRONG, "plateau": WRONG, "memory_leak": WRONG, SLOW_RANK: SLOW}
 _FEWEST = 45
 """Logged updates of a rank from which on its own peaks are looked at: those of the first updates rise in any run."""
+_FIRST = _FEWEST // 3
+"""Logged updates of a process that say nothing of how its peak rises."""
 _RISING = 0.5
 """Share of the updates of each third in which the peak must rise: a few larger micro-steps raise it now and then, a leak nearly always."""
 _LEAST_GROWTH = 2**20
@@ -35,7 +37,7 @@ def _told(seen: Seen, kind: str, events: Sequence[Line]) -> Finding:
     rank = event.get("rank") if kind == "memory_leak" else None
     suspected = [each for each in event.get("causes") or () if isinstance(each, dict)]
     again = (f"{len(events)} times in all, last at update {events[-1].get('update')}",) if len(events) > 1 else ()
-    reach = (_time_left(seen, rank),) if kind == "memory_leak" and _time_left(seen, rank) else ()
+    left = _time_left(seen, rank) if kind == "memory_leak" else ""
     return Finding(
         kind=kind,
         severity=_SEVERITY.get(kind, NOTE),
@@ -45,7 +47,7 @@ def _told(seen: Seen, kind: str, events: Sequence[Line]) -> Finding:
         update=int(number(event, "update")) or None,
         time=number(event, "time") or None,
         weight=1.0 if kind == "memory_leak" else 0.5,
-        details=(*again, *reach),
+        details=(*again, *((left,) if left else ())),
         causes=tuple(
             f"{'likely' if each.get('suspected') else 'less likely'}: {each.get('what')}"
             for each in sorted(suspected, key=lambda each: not each.get("suspected"))
@@ -82,16 +84,17 @@ def growth_finding(seen: Seen) -> Finding | None:
 
 
 def _peaks_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    return [(line["update"], line["peak_memory_bytes"]) for line in lines if isinstance(line.get("peak_memory_bytes"), int)]
+    """(update, peak) of the newest process: a peak that fell is another one's."""
+    peaks = [(line["update"], line["peak_memory_bytes"]) for line in lines if isinstance(line.get("peak_memory_bytes"), int)]
+    falls = [place for place in range(1, len(peaks)) if peaks[place][1] < peaks[place - 1][1]]
+    return peaks[falls[-1] if falls else 0 :]
 
 
 def _rate(peaks: list[tuple[int, int]]) -> float:
-    """Bytes an update by which a peak rises without an end; 0 where it does not. Only lines of one process count: a peak that fell is another one's."""
-    falls = [place for place in range(1, len(peaks)) if peaks[place][1] < peaks[place - 1][1]]
-    peaks = peaks[falls[-1] if falls else 0 :]
+    """Bytes an update by which the peak of a process rises without an end; 0 where it does not."""
     if len(peaks) < _FEWEST:
         return 0.0
-    peaks = peaks[_FEWEST // 3 :]
+    peaks = peaks[_FIRST:]
     third = len(peaks) // 3
     for part in (peaks[:third], peaks[third : 2 * third], peaks[-third:]):
         rises = sum(after[1] > before[1] for before, after in itertools.pairwise(part))
@@ -113,8 +116,8 @@ def _time_left(seen: Seen, rank: object) -> str:
     """When what grows meets the capacity that the run was planned for."""
     capacity = (seen.record.memory or {}).get("capacity")
     room = number(capacity, "device_bytes") if isinstance(capacity, dict) else 0.0
-    peaks = _peaks_of(seen.record.ranks.get(rank, [])) if isinstance(rank, int) else []
-    if len(peaks) < 2 or room <= 0 or peaks[-1][0] == peaks[0][0]:
+    peaks = _peaks_of(seen.record.ranks.get(rank, []))[_FIRST:] if isinstance(rank, int) else []
+    if len(peaks) < 2 or room <= 0:
         return ""
     rate = (peaks[-1][1] - peaks[0][1]) / (peaks[-1][0] - peaks[0][0])
     updates = (room - peaks[-1][1]) / rate if rate > 0 else 0.0

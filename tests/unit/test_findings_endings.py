@@ -247,3 +247,11 @@ def test_a_rank_writes_its_memory_down(tmp_path: Path, monkeypatch: pytest.Monke
     assert report(raised.value, RunDir(tmp_path)) == 6
     told = json.loads((tmp_path / "logs/attempt_1/rank_0.error.json").read_text())
     assert told["memory"]["asked_bytes"] == GIB and told["memory"]["resident_bytes"] > 0 and told["memory"]["available_bytes"] > 0
+
+
+def test_an_error_of_a_rank_that_is_no_number_is_told_all_the_same(run: RecordedRun) -> None:
+    run.trained(10)
+    run.event("error", rank=[1], kind="TrainingError", problems=[{"what": "it broke", "where": "", "fix": ""}], exit_status=6)
+    run.ended(6, "rank 1 on localhost failed: exit status 6")
+    found = examine(run.write())
+    assert (found.findings[0].what, found.findings[0].rank) == ("the run: it broke", None)

@@ -195,6 +195,18 @@ def test_a_leak_by_the_peaks_alone_and_none_without(run: RecordedRun) -> None:
     assert "memory_leak" not in found(other)
 
 
+def test_the_time_until_memory_is_full_is_that_of_the_leak_alone(run: RecordedRun) -> None:
+    """Not of what the first updates take, nor of the process before a resume."""
+    for update in range(60):
+        run.trained(1, peak=GIB + 2**29 + update * 2**20)
+    for update in range(90):
+        run.trained(1, peak=(2**29 if update < 3 else GIB) + update * 2**20)
+    finding = found(run)["memory_leak"]
+    # 1 MiB an update: 3 GiB are left, less what the 90 have taken.
+    assert finding.details[0].startswith("at this rate a rank's 4.0 GiB are full about 2,983 updates on")
+    assert finding.evidence[0].what == "peak memory 0.5 GiB at update 61, 1.1 GiB at update 150"
+
+
 def test_saves_rows_and_early_ends(run: RecordedRun) -> None:
     run.trained(10, dropped_rows={"too_long": 2})
     run.event("save_failed", update=5, rank=0, reason="[Errno 28] No space left on device")
