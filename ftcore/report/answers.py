@@ -32,12 +32,22 @@ def answers_of(view: RunView) -> list[Answered]:
     return sorted(found, key=lambda each: (each.result.created, each.folder))
 
 
-def newest_metrics(view: RunView) -> dict[str, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A metric of a held-out set."""
+
+    value: float
+    rows: tuple[str, int]
+    """(the set's fingerprint, how many of its rows were answered): scores of other rows can't be compared."""
+
+
+def newest_scores(view: RunView) -> dict[str, Score]:
     """`SET: METRIC` -> the score of the newest evaluation that has it."""
-    found: dict[str, float] = {}
+    found: dict[str, Score] = {}
     for each in answers_of(view):
         for name, scored in each.result.sets.items():
-            found |= {f"{name}: {metric}": value for metric, value in scored.metrics.items()}
+            rows = (scored.fingerprint, scored.answered_rows)
+            found |= {f"{name}: {metric}": Score(value=value, rows=rows) for metric, value in scored.metrics.items()}
     return found
 
 

@@ -8,7 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ftcore.report.blocks import Chart, Key
-from ftcore.report.drawing import Axis, Layer, Mark, Series, draw_series, fitting, mark_left_out, name_axes, stack, tick_places, widen_single, y_range
+from ftcore.report.drawing import (
+    Axis,
+    Layer,
+    Mark,
+    Series,
+    draw_series,
+    fitting,
+    mark_left_out,
+    name_axes,
+    short_labels,
+    stack,
+    tick_places,
+    widen_single,
+    y_range,
+)
 from ftcore.report.numbers import short_number
 from ftcore.report.svg import Draw, colour, draw_svg
 
@@ -56,7 +70,7 @@ def stacked_bars(title: str, labels: Sequence[str], layers: Sequence[Layer], *, 
     def draw(axes: Axes) -> None:
         stack(axes, places, [0.82] * len(places), layers)
         every = max(1, math.ceil(len(labels) / MOST_LABELS))
-        axes.set_xticks(places[::every], [fitting(label, 12) for label in labels[::every]])
+        axes.set_xticks(places[::every], short_labels(labels)[::every])
         axes.set_xlim(-0.6, max(len(labels), 1) - 0.4)
         name_axes(axes, x or Axis(), y, keep_x=True)
 

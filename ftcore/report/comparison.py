@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ftcore.report.answers import newest_metrics
+from ftcore.report.answers import newest_scores
 from ftcore.report.blocks import Cell, Column, Table
 from ftcore.report.curves import as_number
 from ftcore.report.memory import planned_bytes
 from ftcore.report.numbers import NONE, count, duration, fixed, in_bytes, money, percent, short_number
 from ftcore.report.phase_times import limiting
-from ftcore.report.run_view import RunView, method_name, model_name, peak_bytes, setting, trained_parameters
+from ftcore.report.run_view import RunView, currencies_of, method_name, model_name, peak_bytes, setting, trained_parameters
 from ftcore.report.series_of_runs import mark_of
 
 Value = float | None
@@ -43,7 +43,7 @@ def comparison_table(views: Sequence[RunView]) -> Table:
     rows += [(measure.name, *_cells(measure)) for measure in measures(views) if any(_is_told(value) for value in measure.values)]
     rows.append(("limited by", *(limiting(view.phase_seconds)[0] for view in views)))
     columns = (Column(name=""), *(Column(name=view.name, mark=mark_of(number)) for number, view in enumerate(views)))
-    note = "Green: the best of a row. Losses are marked only where the held-out rows are the same."
+    note = "Green: the best of a row. Losses and scores of answers are marked only where the held-out rows are the same."
     return Table(columns=columns, rows=tuple(rows), name="Side by side", note=note, is_pinned=True)
 
 
@@ -66,10 +66,8 @@ def measures(views: Sequence[RunView]) -> Iterator[Measure]:
     def row(name: str, of: Callable[[RunView], Value], show: Callable[[Value], str] = count, best: str = "") -> Measure:
         return Measure(name=name, values=tuple(of(view) if view.lines else None for view in views), show=show, best=best)
 
-    def bill(of: Callable[[RunView], Value], name: str) -> Measure:
-        currencies = {view.totals.currency for view in views}
-        currency = currencies.pop() if len(currencies) == 1 else ""
-        return row(name + (f", {currency}" if currency else ""), of, lambda value: money(value, ""), "low" if currency else "")
+    def bill(of: Callable[[RunView], Value], name: str, currency: str) -> Measure:
+        return row(f"{name}, {currency}", lambda view: of(view) if view.totals.currency == currency else None, lambda value: money(value, ""), "low")
 
     yield row("updates", lambda view: view.totals.updates)
     yield row("supervised tokens trained on", lambda view: view.totals.supervised_tokens)
@@ -84,8 +82,10 @@ def measures(views: Sequence[RunView]) -> Iterator[Measure]:
     yield row("time", lambda view: view.totals.wall_s, duration, "low")
     yield row("time of the updates alone", lambda view: view.totals.training_s, duration, "low")
     yield row("device-hours", lambda view: view.totals.device_hours, short_number, "low")
-    yield bill(lambda view: view.totals.cost, "cost")
-    yield bill(lambda view: view.totals.cost_per_million_supervised, "per million supervised tokens")
+    # A row for each currency: amounts of different ones can't be compared.
+    for currency in currencies_of(views):
+        yield bill(lambda view: view.totals.cost, "cost", currency)
+        yield bill(lambda view: view.totals.cost_per_million_supervised, "per million supervised tokens", currency)
 
 
 def _trained_share(view: RunView) -> Value:
@@ -104,9 +104,11 @@ def _quality(views: Sequence[RunView]) -> Iterator[Measure]:
         yield Measure(name=f"{name}: last loss", values=tuple(each[-1].loss if each else None for each in scores), show=fixed, best=best)
         lowest = tuple(min((one.loss for one in each if math.isfinite(one.loss)), default=None) for each in scores)
         yield Measure(name=f"{name}: lowest loss", values=lowest, show=fixed, best=best)
-    metrics = [newest_metrics(view) for view in views]
-    for name in dict.fromkeys(name for each in metrics for name in each):
-        yield Measure(name=name, values=tuple(each.get(name) for each in metrics), show=percent, best="high")
+    answered = [newest_scores(view) for view in views]
+    for name in dict.fromkeys(name for each in answered for name in each):
+        found = [each.get(name) for each in answered]
+        best = "high" if len({score.rows for score in found if score is not None}) == 1 else ""
+        yield Measure(name=name, values=tuple(None if score is None else score.value for score in found), show=percent, best=best)
 
 
 def _same_rows(views: Sequence[RunView], name: str) -> bool:

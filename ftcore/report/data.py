@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ftcore.data.tokens import Int32Array
 from ftcore.report.blocks import Block, Chart, Charts, Column, Facts, Section, Table
 from ftcore.report.charts import Axis, Layer, Series, histogram, line_chart
 from ftcore.report.curves import as_number, column, thinned, updates_of
@@ -21,8 +24,8 @@ from ftcore.spec.errors import DataError
 from ftcore.spec.run_record import number
 
 MOST_BINS = 32
-MOST_LENGTHS = 2_000_000
-"""Samples whose lengths are counted, of each set."""
+MOST_SETS = 6
+"""In the chart of lengths."""
 
 
 def data(view: RunView) -> Section:
@@ -115,15 +118,17 @@ def _sets(sets: Mapping[str, Any]) -> Table:
 
 def _lengths(view: RunView) -> Iterator[Chart]:
     """A histogram of the prepared samples, while they lie in the cache."""
-    found = [(name, lengths) for name, path in _prepared(view) if (lengths := _lengths_in(path))]
+    prepared = _prepared(view)
+    found = [(name, lengths) for name, path in prepared[:MOST_SETS] if len(lengths := _lengths_in(path))]
     if not found:
         return
-    longest = max(max(lengths) for _, lengths in found)
+    longest = max(int(lengths.max()) for _, lengths in found)
     edges = _edges(longest)
     layers = [Layer(name=name, values=_counts(lengths, edges), colour=series_colour(number)) for number, (name, lengths) in enumerate(found)]
     limit = as_number(view.spec("data.max_length"))
-    note = f"data.max_length is {count(limit)}." if math.isfinite(limit) else ""
-    yield histogram("Lengths of samples", edges, layers, x=Axis(name="tokens", show=short_number), y=Axis(name="samples", from_zero=True), note=note)
+    notes = [f"data.max_length is {count(limit)}."] if math.isfinite(limit) else []
+    notes += [f"The first {MOST_SETS} of {len(prepared)} sets."] if len(prepared) > MOST_SETS else []
+    yield histogram("Lengths of samples", edges, layers, x=Axis(name="tokens", show=short_number), y=Axis(name="samples", from_zero=True), note=" ".join(notes))
 
 
 def _prepared(view: RunView) -> list[tuple[str, Path]]:
@@ -132,18 +137,19 @@ def _prepared(view: RunView) -> list[tuple[str, Path]]:
         prepared = json.loads(view.record.run_dir.prepared.read_text(encoding="utf-8"))
         train = prepared["train"]
         sets = {"train": train} if "arrow" in train else train
-        return [(name, Path(each["arrow"])) for name, each in sets.items() if each.get("arrow")][:6]
+        return [(name, Path(each["arrow"])) for name, each in sets.items() if each.get("arrow")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 
-def _lengths_in(path: Path) -> list[int]:
+def _lengths_in(path: Path) -> Int32Array:
+    """[S] tokens of each sample; none where the cache holds them no longer."""
     from ftcore.data.cache import SampleSet
 
     try:
-        return [int(each) for each in SampleSet.open(path).lengths[:MOST_LENGTHS]]
-    except (DataError, OSError):
-        return []
+        return SampleSet.open(path).lengths
+    except DataError:
+        return np.zeros(0, dtype=np.int32)
 
 
 def _edges(longest: int) -> list[float]:
@@ -152,11 +158,8 @@ def _edges(longest: int) -> list[float]:
     return [float(step * place) for place in range(longest // step + 2)]
 
 
-def _counts(lengths: list[int], edges: list[float]) -> list[float]:
-    step, found = int(edges[1]), [0.0] * (len(edges) - 1)
-    for length in lengths:
-        found[length // step] += 1
-    return found
+def _counts(lengths: Int32Array, edges: list[float]) -> list[float]:
+    return [float(each) for each in np.bincount(lengths // int(edges[1]), minlength=len(edges) - 1)]
 
 
 def _planned_updates(view: RunView) -> Iterator[Chart]:

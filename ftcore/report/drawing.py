@@ -148,6 +148,13 @@ def fitting(text: str, most: int) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
+def short_labels(labels: Sequence[str], most: int = 12) -> list[str]:
+    """The labels, each cut to so many characters: at its end, or at its beginning where that keeps more of them apart, as of lora-lr1e-4 and lora-lr2e-4."""
+    ends = [fitting(label, most) for label in labels]
+    starts = [fitting(label[::-1], most)[::-1] for label in labels]
+    return starts if len(set(starts)) > len(set(ends)) else ends
+
+
 def y_range(series: Sequence[Series], y: Axis) -> tuple[tuple[float, float] | None, str]:
     """(bottom, top) where the drawing can't be left to choose them, and what is told of values above the top."""
     values = [value for each in series for value in (each.high if len(each.high) else each.y) if math.isfinite(value)]
@@ -158,7 +165,8 @@ def y_range(series: Sequence[Series], y: Axis) -> tuple[tuple[float, float] | No
     drawn = [value for each in series for value in (*each.y, *each.low, *each.high) if value <= cap]
     low, high = min(drawn), max(drawn)
     told = f"{len(above):,} {'value lies' if len(above) == 1 else 'values lie'} above the drawing, up to {y.show(max(above))}: see ▲."
-    return (0.0 if y.from_zero else low - 0.04 * (high - low), high + 0.12 * (high - low)), told
+    # What is told to lie above the drawing must not be seen in it.
+    return (0.0 if y.from_zero else low - 0.04 * (high - low), min(cap, high + 0.12 * (high - low))), told
 
 
 def mark_left_out(axes: Axes, series: Sequence[Series], limits: tuple[float, float] | None) -> None:

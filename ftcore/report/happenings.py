@@ -56,7 +56,8 @@ def _time_axis(view: RunView) -> Any:
     lanes = [Lane(name="attempts", spans=tuple(spans))]
     for name, kinds, colour in _LANES:
         times = [number(event, "time") for event in view.record.events if event["event"] in kinds and number(event, "time") > 0]
-        places = sorted({round(time - first, 3) for time in times})
+        # A host's clock may be behind that of the launch, or was set back.
+        places = sorted({max(0.0, round(time - first, 3)) for time in times})
         if places:
             lanes.append(Lane(name=name, points=tuple(places), colour=colour))
     return timeline("On the clock", lanes, note=f"From {_clock(first)} on. Blue attempts ended well or go on, red ones did not.")

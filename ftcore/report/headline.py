@@ -60,7 +60,7 @@ def evaluation_tile(view: RunView) -> Tile:
         return Tile(label="evaluation loss", value=fixed(first.loss), note=f"{name}, {when}")
     before = "before training" if first.update == 0 else f"update {count(first.update)}"
     note = f"{name}, {before} → update {count(last.update)}; perplexity {short_number(perplexity(first.loss))} → {short_number(perplexity(last.loss))}"
-    tone = "good" if last.loss < first.loss else "wrong" if last.loss > first.loss else ""
+    tone = "good" if last.loss < first.loss else "wrong" if last.loss > first.loss or math.isnan(last.loss) else ""
     return Tile(label="evaluation loss", value=f"{fixed(first.loss, 3)} → {fixed(last.loss, 3)}", note=note, tone=tone)
 
 
@@ -70,9 +70,10 @@ def stands_out(view: RunView, *, has_doctor: bool = False) -> Iterator[tuple[str
         see = "" if has_doctor else " See also: ftlaunch doctor, with its folder."
         yield f"It failed: {(view.why or 'nothing tells why').rstrip('.')}.{see}", "wrong"
     elif view.why and view.state != "finished":
-        yield f"{view.state.capitalize()}: {view.why}.", "warn"
+        yield f"{view.state.capitalize()}: {view.why.rstrip('.')}.", "warn"
     elif view.why:
-        yield f"It {view.why}." if view.why.startswith("stopped") else f"{view.why}.", "soft"
+        why = view.why.rstrip(".")
+        yield f"It {why}." if why.startswith("stopped") else f"{why}.", "soft"
     if not view.lines:
         yield "No update is written down yet.", "soft"
     yield from _findings(view)

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ftcore.report.numbers import NONE
 from ftcore.report.run_view import RunView
-from ftcore.spec.run_record import Line, covered, late_phase, number, summed_phases
+from ftcore.spec.run_record import Line, covered, late_phase, number, phases_of, summed_phases
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -46,6 +47,8 @@ class RankTimes:
     """Phase -> seconds, of those updates together."""
     caused_idle_s: float
     """What the others together waited for it."""
+    others_s: float
+    """The time of all other ranks in those updates: what `caused_idle_s` is a share of."""
     late_phase: str
     """The phase in whose lateness the others waited longest; empty: nobody waited for it."""
 
@@ -57,16 +60,19 @@ def has_phases(lines: Iterable[Line]) -> bool:
 
 def rank_times(view: RunView) -> list[RankTimes]:
     """By rank; empty where no rank wrote lines."""
-    return [_of_rank(rank, lines) for rank, lines in view.record.ranks.items() if lines]
+    others = {line["update"]: number(line, "world_size", view.world_size) - 1 for line in view.lines}
+    return [_of_rank(rank, lines, others, view.world_size - 1) for rank, lines in view.record.ranks.items() if lines]
 
 
-def _of_rank(rank: int, lines: list[Line]) -> RankTimes:
+def _of_rank(rank: int, lines: list[Line], others: Mapping[int, float], usual: int) -> RankTimes:
+    """`others`: update -> how many other ranks there were, since a run may have been resumed on more or fewer; `usual`: where nothing tells."""
     return RankTimes(
         rank=rank,
         host=str(lines[-1].get("host") or ""),
         updates=sum(int(number(line, "phase_updates", 1)) for line in lines),
         seconds=summed_phases(lines),
         caused_idle_s=sum(number(line, "caused_idle_seconds") for line in lines),
+        others_s=sum(others.get(line["update"], usual) * sum(phases_of(line).values()) for line in lines),
         late_phase=late_phase(lines),
     )
 
@@ -91,11 +97,13 @@ def limiting(seconds: Mapping[str, float]) -> tuple[str, str]:
     """(what keeps the run from being faster, in words; its share of the time)."""
     whole = sum(seconds.values())
     if whole <= 0:
-        return "–", ""
+        return NONE, ""
     shares = {name: value / whole for name, value in seconds.items()}
     computing = sum(shares[name] for name in COMPUTING)
-    worst = max((name for name in shares if name not in COMPUTING), key=lambda name: shares[name])
+    others = {name: share for name, share in shares.items() if name not in COMPUTING}
+    limits = [name for name, share in others.items() if share >= (CHOSEN if name in ("checkpoint", "evaluation") else WASTED)]
+    worst = max(limits or others, key=lambda name: others[name])
     word = _LIMITS[worst]
-    if shares[worst] >= (CHOSEN if worst in ("checkpoint", "evaluation") else WASTED):
+    if limits:
         return word, f"{100 * shares[worst]:.0f} % of the time; computing {100 * computing:.0f} %"
     return "computing", f"{100 * computing:.0f} % of the time; {word} {100 * shares[worst]:.0f} %"

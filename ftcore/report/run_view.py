@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,9 +159,13 @@ def trained_parameters(view: RunView) -> tuple[int | None, int | None]:
 
 def peak_bytes(view: RunView) -> float | None:
     """The most that a rank held, over all ranks whose lines were read."""
-    found = [number(line, "peak_memory_bytes") for lines in (view.lines, *view.record.ranks.values()) for line in lines[-1:]]
-    found += [number(line, "peak_memory_bytes") for line in view.lines]
-    return max(found, default=0.0) or None
+    # Each attempt counts from its own start, so the last line of a rank may hold less than one before it.
+    return max((number(line, "peak_memory_bytes") for lines in (view.lines, *view.record.ranks.values()) for line in lines), default=0.0) or None
+
+
+def currencies_of(views: Iterable[RunView]) -> list[str]:
+    """Of the runs whose price is known."""
+    return list(dict.fromkeys(view.totals.currency for view in views if view.totals.cost is not None))
 
 
 def _whole(value: Any) -> int | None:

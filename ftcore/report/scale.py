@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 
@@ -87,7 +88,7 @@ def _tiles(result: ScaleResult) -> Tiles:
         min(measured, key=lambda point: point.update_seconds or 0.0) if result.mode == "strong" else max(measured, key=lambda each: each.tokens_per_s or 0.0)
     )
     most = max(measured, key=lambda point: (point.ranks, -point.stage))
-    cheapest = min(measured, key=lambda point: point.device_minutes or 0.0)
+    cheapest = min(measured, key=lambda point: math.inf if point.device_minutes is None else point.device_minutes)
     tiles = [
         Tile(label="fastest", value=name_of(fastest, result), note=f"{duration(fastest.update_seconds)} an update"),
         Tile(label="most ranks", value=f"{fixed(most.speedup, 2)} ×", note=f"{name_of(most, result)}, ideal {short_number(most.ideal_speedup)} ×"),
@@ -114,7 +115,7 @@ def _points(result: ScaleResult) -> Table:
     columns = (Column(name="point"), *(Column(name=name, is_number=True) for name in names), *((Column(name="price", is_number=True),) if has_price else ()))
     rows = []
     for point in result.measured:
-        price = (point.device_minutes or 0.0) / 60 * (result.price_per_hour or 0.0)
+        price = None if point.device_minutes is None or result.price_per_hour is None else point.device_minutes / 60 * result.price_per_hour
         rows.append(
             (
                 Cell(text=name_of(point, result) + (" *" if point.oversubscribed else "")),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ftcore.report.blocks import Chart
 from ftcore.report.charts import Axis, Layer, Series, line_chart, stacked_bars
-from ftcore.report.numbers import duration, short_number
+from ftcore.report.numbers import BYTE_UNITS, duration, in_bytes, short_number
 from ftcore.report.palette import series_colour
 from ftcore.report.phase_times import PHASE_NAMES
 from ftcore.spec.scale_result import ScalePoint, ScaleResult
@@ -16,11 +16,13 @@ Value = Callable[[ScalePoint], float | None]
 
 def speedup_chart(result: ScaleResult) -> Chart:
     """Speedup beside what the ranks would give at best."""
-    ideal = {point.ranks: point.ideal_speedup or 1.0 for point in result.measured}
-    ranks = sorted(ideal)
-    best = Series(name="ideal", x=ranks, y=[ideal[count] for count in ranks], colour="soft", style="dashed")
+    best = []
+    # Stages that were measured from different numbers of ranks on have different ideals; of one name, they share an entry of the legend.
+    for base in sorted({base.ranks for point in result.measured if (base := result.baseline(point.stage)) is not None}):
+        ranks = sorted({point.ranks for point in result.measured if point.ranks >= base})
+        best.append(Series(name="ideal", x=ranks, y=[count / base for count in ranks], colour="soft", style="dashed"))
     by_cores = _crowd_note(result)
-    return line_chart("Speedup", [*_lines(result, lambda point: point.speedup), best], x=_RANKS, y=Axis(from_zero=True), note=by_cores)
+    return line_chart("Speedup", [*_lines(result, lambda point: point.speedup), *best], x=_RANKS, y=Axis(from_zero=True), note=by_cores)
 
 
 def efficiency_chart(result: ScaleResult) -> Chart:
@@ -43,8 +45,8 @@ def rate_per_rank_chart(result: ScaleResult) -> Chart:
 
 def memory_chart(result: ScaleResult) -> Chart:
     """Peak memory of the rank that holds most."""
-    lines = _lines(result, lambda point: (point.peak_memory_bytes or 0) / 2**30)
-    return line_chart("Peak memory of a rank", lines, x=_RANKS, y=Axis(show=lambda value: f"{value:.3g} GiB", from_zero=True))
+    lines = _lines(result, lambda point: point.peak_memory_bytes)
+    return line_chart("Peak memory of a rank", lines, x=_RANKS, y=Axis(show=in_bytes, units=BYTE_UNITS, from_zero=True))
 
 
 def phases_chart(result: ScaleResult) -> Chart:

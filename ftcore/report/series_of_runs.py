@@ -12,7 +12,7 @@ from ftcore.report.learning import UPDATE
 from ftcore.report.numbers import TIME_UNITS, count, in_bytes, money, share_tick, short_number, time_tick
 from ftcore.report.palette import SERIES, series_colour
 from ftcore.report.phase_times import PHASE_NAMES
-from ftcore.report.run_view import RunView, peak_bytes
+from ftcore.report.run_view import RunView, currencies_of, peak_bytes
 from ftcore.spec.run_record import Line
 
 Place = Callable[[Sequence[Line]], list[float]]
@@ -71,13 +71,13 @@ def _style(number: int) -> str:
 
 def cost_charts(views: Sequence[RunView]) -> Iterator[Chart]:
     """Speed, memory, device time and money as bars; those that any run knows."""
-    currencies = {view.totals.currency for view in views}
-    currency = currencies.pop() if len(currencies) == 1 else ""
+    currencies = currencies_of(views)
     named: tuple[tuple[str, Callable[[RunView], float | None], Callable[[float], str]], ...] = (
         ("Supervised tokens/s", lambda view: view.totals.supervised_tokens_per_s, count),
         ("Peak memory of a rank", peak_bytes, in_bytes),
         ("Device-hours", lambda view: view.totals.device_hours, short_number),
-        ("Cost", lambda view: view.totals.cost, lambda value: money(value, currency)),
+        # Bars of different currencies beside each other would compare nothing.
+        ("Cost", lambda view: view.totals.cost if len(currencies) == 1 else None, lambda value: money(value, currencies[0])),
     )
     for title, of, show in named:
         values = [of(view) for view in views]

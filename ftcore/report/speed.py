@@ -12,6 +12,7 @@ from ftcore.report.learning import UPDATE, restarts
 from ftcore.report.numbers import NONE, TIME_UNITS, count, duration, percent, share_tick, time_tick
 from ftcore.report.phase_times import PHASE_NAMES, RankTimes, has_phases, over_time, rank_times
 from ftcore.report.run_view import RunView
+from ftcore.spec.run_record import covered
 
 TOLD = 0.15
 """Share of the others' time from which a rank that they waited for is named."""
@@ -103,7 +104,7 @@ def phase_table(view: RunView) -> Table:
     """The sums."""
     seconds = view.phase_seconds
     whole = sum(seconds.values()) or 1.0
-    updates = max(1, view.totals.updates)
+    updates = max(1, sum(covered(line).updates for line in view.lines))
     columns = (Column(name="phase"), *(Column(name=name, is_number=True) for name in ("share", "an update", "altogether")))
     rows = [
         (Cell(text=PHASE_NAMES[name], mark=f"phase-{name}"), percent(value / whole), duration(value / updates), duration(value))
@@ -115,23 +116,22 @@ def phase_table(view: RunView) -> Table:
 
 def _late(view: RunView, ranks: Sequence[RankTimes]) -> Iterator[Block]:
     """Who made the others wait."""
-    whole = sum(sum(each.seconds.values()) for each in ranks) / len(ranks) or 1.0
-    shares = {each.rank: each.caused_idle_s / (len(ranks) - 1) / whole for each in ranks}
-    listed = sorted(ranks, key=lambda each: -each.caused_idle_s)[:MOST_LISTED] if len(ranks) > MOST_LISTED else ranks
+    shares = {each.rank: each.caused_idle_s / each.others_s if each.others_s > 0 else 0.0 for each in ranks}
+    listed = sorted(ranks, key=lambda each: -shares[each.rank])[:MOST_LISTED] if len(ranks) > MOST_LISTED else ranks
     columns = (
         *(Column(name=name, is_number=name == "rank") for name in ("rank", "host")),
-        *(Column(name=name, is_number=True) for name in ("own computing, an update", "waited, an update", "made others wait", "of their time")),
+        *(Column(name=name, is_number=True) for name in ("own computing, an update", "waited, an update", "others waited, an update", "of their time")),
         Column(name="late in"),
     )
     rows = []
     for each in listed:
         updates = max(1, each.updates)
         computing = sum(each.seconds[name] for name in ("forward", "backward", "optimizer")) / updates
-        times = (duration(computing), duration(each.seconds["idle"] / updates), duration(each.caused_idle_s), percent(shares[each.rank]))
+        times = (duration(computing), duration(each.seconds["idle"] / updates), duration(each.caused_idle_s / updates), percent(shares[each.rank]))
         rows.append((str(each.rank), each.host, *times, PHASE_NAMES.get(each.late_phase, each.late_phase)))
     note = f"The {MOST_LISTED} of {len(ranks)} ranks that others waited for longest." if len(ranks) > MOST_LISTED else ""
     yield Table(name="Who waited for whom", columns=columns, rows=tuple(rows), note=note)
-    worst = max(ranks, key=lambda each: each.caused_idle_s)
+    worst = max(ranks, key=lambda each: shares[each.rank])
     if shares[worst.rank] > TOLD:
         named = f"Rank {worst.rank}" + (f" on {worst.host}" if worst.host else "")
         phase = PHASE_NAMES.get(worst.late_phase, worst.late_phase)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from ftcore.spec.recorded import recorded_object
-from ftcore.spec.run_record import Line, RunRecord, read_run
+from ftcore.spec.run_lines import Line, RunRecord, by_update, of_kept, read_run
 
 WHOLE_BYTES = 48 << 20
 """Of all ranks' files together: read whole up to here."""
@@ -22,9 +23,7 @@ def read_for_report(folder: Path) -> RunRecord:
     if sum(path.stat().st_size for path in files.values()) <= WHOLE_BYTES:
         return read_run(folder)
     record = read_run(folder, with_ranks=False)
-    known = {line["update"]: line.get("attempt") for line in record.updates}
-    ranks = {rank: [line for line in _sample(path) if known.get(line["update"], line.get("attempt")) == line.get("attempt")] for rank, path in files.items()}
-    return dataclasses.replace(record, ranks=ranks)
+    return dataclasses.replace(record, ranks={rank: of_kept(by_update(_block_lines(path)), record.updates, rank) for rank, path in files.items()})
 
 
 def rank_files(folder: Path) -> dict[int, Path]:
@@ -33,12 +32,13 @@ def rank_files(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in matched if match and path.is_file()))
 
 
-def _sample(path: Path) -> list[Line]:
-    """Lines of evenly spread blocks, by update, with the first and the last."""
-    return sorted({line["update"]: line for line in _block_lines(path)}.values(), key=lambda line: int(line["update"]))
-
-
 def _block_lines(path: Path) -> Iterator[Line]:
+    """Lines of evenly spread blocks, the first and the last of the file among them; none of a file that can't be read."""
+    with contextlib.suppress(OSError):
+        yield from _lines_in_blocks(path)
+
+
+def _lines_in_blocks(path: Path) -> Iterator[Line]:
     size = path.stat().st_size
     with path.open("rb") as file:
         for number in range(BLOCKS):
@@ -48,5 +48,5 @@ def _block_lines(path: Path) -> Iterator[Line]:
             # The first and the last of a block are parts of lines.
             for text in lines[0 if number == 0 else 1 : -1]:
                 line = recorded_object(text)
-                if line is not None and type(line.get("update")) is int:
+                if line is not None:
                     yield line

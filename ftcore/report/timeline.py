@@ -43,7 +43,8 @@ class Lane:
 
 def timeline(title: str, lanes: Sequence[Lane], *, note: str = "") -> Chart:
     """Seconds from the left; the lanes from above."""
-    end = max((place for lane in lanes for place in (*lane.points, *(span.end for span in lane.spans))), default=0.0) or 1.0
+    end = max((place for lane in lanes for place in (*lane.points, *(span.end for span in lane.spans))), default=0.0)
+    end = end if end > 0 else 1.0
     described = "; ".join(f"{lane.name}: {len(lane.spans) or len(lane.points)}" for lane in lanes)
 
     def draw(axes: Axes) -> None:

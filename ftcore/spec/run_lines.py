@@ -69,7 +69,7 @@ def read_run(folder: Path, *, with_ranks: bool = True) -> RunRecord:
     updates = by_update(json_lines(run_dir.metrics))
     paths = sorted(run_dir.rank_metrics(0).parent.glob("rank_*.jsonl")) if with_ranks else []
     matched = [(re.fullmatch(r"rank_([0-9]+)\.jsonl", path.name), path) for path in paths]
-    ranks = {int(match[1]): _of_kept(by_update(json_lines(path)), updates, int(match[1])) for match, path in matched if match}
+    ranks = {int(match[1]): of_kept(by_update(json_lines(path)), updates, int(match[1])) for match, path in matched if match}
     return RunRecord(
         run_dir=run_dir,
         resolved={**resolved, "spec": _sections(resolved.get("spec"))},
@@ -163,8 +163,8 @@ def number(line: Mapping[str, Any], key: str, default: float = 0.0) -> float:
     return float(value) if is_count and value is not None else default
 
 
-def _of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
-    """Without what a rank that is no longer there wrote of updates which others then trained again."""
+def of_kept(lines: list[Line], updates: list[Line], rank: int) -> list[Line]:
+    """A rank's lines without what a rank that is no longer there wrote of updates which others then trained again: `updates` are the lines of metrics.jsonl."""
     kept = {line["update"]: line for line in updates}
 
     def counts(line: Line) -> bool:
