@@ -171,7 +171,7 @@ def _read(path: Path, label: str) -> tuple[Document, str]:
         raw = _stdin() if label == STDIN_LABEL else _start_of(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        fix = f"give the run's own spec: {path / 'spec.yaml'}" if (path / "spec.yaml").is_file() else "give an existing file with --spec"
+        fix = f"give the run's own spec: {path / 'spec.yaml'}" if os.path.isfile(path / "spec.yaml") else "give an existing file with --spec"
         return unreadable(Problem(what=f"can't read the spec: {reason}", fix=fix, file=label)), ""
     if len(raw) > MOST_BYTES:
         return unreadable(Problem(what="more than 4 MiB: that is no spec", fix="give the file with the spec; data files are named in it", file=label)), ""

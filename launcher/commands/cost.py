@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +47,8 @@ class CostCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Raises the FtError of what went wrong."""
-        run(CostOptions(**ctx.params))
+        named = {param.name: param.opts[0] for param in self.params if ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE}
+        run(CostOptions(**ctx.params), named)
 
 
 _DURATION = "24h, 90m, 2:30:00"
@@ -84,16 +87,23 @@ command = CostCommand(
     ],
 )
 
+_OF_RUN = ("arguments", "price", "currency", "gain", "as_json")
 
-def run(given: CostOptions) -> None:
-    """Prints the plans, or the run's cost. Raises the FtError of what is wrong; exits with status 7 when no plan meets the deadline."""
-    folders = [Path(text) for text in given.arguments if "=" not in text and Path(text).is_dir()]
+
+def run(given: CostOptions, named: Mapping[str, str]) -> None:
+    """Prints the plans, or the run's cost; `named`: name -> option, of those on the command line.
+
+    Raises the FtError of what is wrong; exits with status 7 when no plan meets the deadline.
+    """
+    folders = [Path(text) for text in given.arguments if "=" not in text and isdir(text)]
     if not folders:
         _plans(given)
         return
     if len(folders) > 1 or len(given.arguments) > 1 or given.spec is not None:
         raise click.UsageError("one RUN is looked at at a time, with no spec and no KEY=VALUE beside it")
-    _refuse_plan_options(given)
+    wrong = [option for name, option in named.items() if name not in _OF_RUN]
+    if wrong:
+        raise click.UsageError(f"of a RUN it is told what it costs as it is: {', '.join(wrong)} belong{'s' if len(wrong) == 1 else ''} to a SPEC")
     _of_run(folders[0], given)
 
 
@@ -106,30 +116,6 @@ def _of_run(folder: Path, given: CostOptions) -> None:
 
     report = report_run(folder, gain=given.gain, price=given.price, currency=given.currency, now=time.time())
     click.echo(json.dumps(report_facts(report), indent=2, ensure_ascii=False) if given.as_json else render_report(report))
-
-
-def _refuse_plan_options(given: CostOptions) -> None:
-    named = {
-        "--deadline": given.deadline,
-        "--ranks": given.ranks,
-        "--gpu": given.gpu,
-        "--network": given.network,
-        "--gpus-per-node": given.gpus_per_node,
-        "--spot-price": given.spot_price,
-        "--interruptions-per-day": given.interruptions_per_day,
-        "--measured": given.measured,
-        "--notice": given.notice,
-        "--elastic": given.goes_on,
-        "--start-time": given.start_time,
-        "--save-time": given.save_time,
-        "--wait-time": given.wait_time,
-        "--zero": given.zero,
-        "--set": given.sets,
-        "--hosts": given.hosts,
-    }
-    wrong = [name for name, value in named.items() if value not in (None, "", False, ())]
-    if wrong:
-        raise click.UsageError(f"of a RUN it is told what it costs as it is: {', '.join(wrong)} belong{'s' if len(wrong) == 1 else ''} to a SPEC")
 
 
 def _plans(given: CostOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ command = ProfileCommand(
 
 def run(given: ProfileOptions) -> None:
     """Profiles a run, or sums up traces that are there. Raises the FtError of what went wrong."""
-    existing = [Path(text) for text in given.arguments if Path(text).is_dir()]
+    existing = [Path(text) for text in given.arguments if isdir(text)]
     if not existing:
         run_dir = _profile(given)
         _tell(given, run_dir.path, run_dir.profile(0).parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,7 @@ def run(given: ScaleOptions, named: set[str]) -> None:
         return
     _refuse(named, _OF_SIMULATION, "only with --simulate N,N...")
     with early_stops():
-        folder = next((text for text in given.arguments if "=" not in text and Path(text).is_dir()), None)
+        folder = next((text for text in given.arguments if "=" not in text and isdir(text)), None)
         if folder is None:
             _refuse(named, () if given.submit else (*_OF_JOBS, "wait"), "only with --submit")
             _start(given)
@@ -192,7 +193,7 @@ def _start(given: ScaleOptions) -> None:
     subject = _subject(given, variables)
     machines = look_around(subject.resolved, (given.output or Path.cwd()).absolute(), variables) if subject.job is None else None
     request = make_request(asked, subject, machines)
-    folder = new_folder(subject.resolved.spec.model.model_name_or_path, given.output, given.mode)
+    folder = new_folder(request, given.output)
     request = with_earlier_points(request, folder)
     with locked(lock_of(folder)):
         sweep = open_sweep(folder, request, machines, variables)

@@ -123,20 +123,26 @@ def _job_threads(request: ScaleRequest, told: Mapping[str, str]) -> int | None:
     return int(given) if given.isdecimal() and int(given) > 0 else 1
 
 
-def new_folder(model: str, output: Path | None, request_mode: str) -> ScaleDir:
+def new_folder(request: ScaleRequest, output: Path | None) -> ScaleDir:
     """The folder that was named, also one of an earlier call, else a new one by time and model.
 
-    Raises CheckpointError when it can't be made, holds something else, or a test of the other mode.
+    Raises CheckpointError when it can't be made, holds something else, or a test of the other mode or of jobs where this one has none:
+    points that are measured here would take the folders of jobs that still run.
     """
     if output is None:
-        return ScaleDir(make_timed_folder(Path.cwd() / SCALINGS, short_model_name(model), time.localtime()).path)
+        model = short_model_name(request.resolved.spec.model.model_name_or_path)
+        return ScaleDir(make_timed_folder(Path.cwd() / SCALINGS, model, time.localtime()).path)
     folder = ScaleDir(output.absolute())
     if not folder.request.is_file():
         return ScaleDir(make_named_folder(output).path)
-    before = read_request(folder).mode
-    if before != request_mode:
-        fix = f"choose a new folder for {request_mode} scaling"
-        raise CheckpointError(f"{shown(folder.path)} holds a test of {before} scaling", where="--output", fix=fix)
+    before = read_request(folder)
+    if before.mode != request.mode:
+        fix = f"choose a new folder for {request.mode} scaling"
+        raise CheckpointError(f"{shown(folder.path)} holds a test of {before.mode} scaling", where="--output", fix=fix)
+    if (before.scheduler is None) != (request.scheduler is None):
+        what = "is measured from here, not by jobs" if before.scheduler is None else "is measured by jobs, not from here"
+        fix = "choose a new folder" + ("" if before.scheduler is None else ", or give --submit as well")
+        raise CheckpointError(f"{shown(folder.path)} holds a test that {what}", where="--output", fix=fix)
     return folder
 
 

@@ -100,7 +100,8 @@ def test_a_run_and_what_is_no_part_of_it(tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.stdout.startswith("run: ") and "3.20 EUR" in done.stdout
     assert "6.40 CHF" in cost("run", "--price", "7.2", "--currency", "CHF").stdout
     assert json.loads(cost("run", "--json").stdout)["kind"] == "run"
-    for more in (("--deadline", "1h"), ("--ranks", "2"), ("--notice",), ("--set", "train.max_steps=1"), ("--measured", "run")):
+    given = (("--deadline", "1h"), ("--ranks", "2"), ("--notice",), ("--set", "train.max_steps=1"), ("--measured", "run"))
+    for more in (*given, ("--zero", "0"), ("--spot-price", "0"), ("--all",), ("--exclude", "a")):
         refused = cost("run", *more)
         assert refused.exit_code == 2 and f"{more[0]} belongs to a SPEC" in refused.stderr
     assert "one RUN" in cost("run", "train.max_steps=1").stderr and "one RUN" in cost("run", "run").stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.spec.cluster import SchedulerSection
 from ftcore.spec.errors import CheckpointError, FtError, SpecError
 from ftcore.spec.resolved import Host
 from ftcore.spec.scale_result import ScaleDir
@@ -49,6 +50,7 @@ def on_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("--wait",), 2, "--wait: only with --submit"),
         (("--cpu", "--time", "2h"), 2, "--cpu, --time: only with --submit"),
         (("nowhere.yaml",), 2, "nowhere.yaml"),
+        (("long" * 100,), 2, "longlong"),
         (("a.yaml", "b.yaml"), 2, "one SPEC is measured at a time"),
         (("--submit",), 2, "slots-per-node"),
         ((".",), 5, "holds no scaling test"),
@@ -104,16 +106,28 @@ def test_points_that_the_rules_refuse(tmp_path: Path) -> None:
 
 
 def test_a_folder_holds_one_mode(tmp_path: Path) -> None:
-    folder = new_folder("owner/model", tmp_path / "scale", "strong")
+    folder = new_folder(request(), tmp_path / "scale")
     write_request(folder, request())
-    assert new_folder("owner/model", tmp_path / "scale", "strong") == folder
+    assert new_folder(request(), tmp_path / "scale") == folder
     with pytest.raises(CheckpointError, match="holds a test of strong scaling"):
-        new_folder("owner/model", tmp_path / "scale", "weak")
+        new_folder(request(mode="weak"), tmp_path / "scale")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("")
     with pytest.raises(CheckpointError, match="is not empty"):
-        new_folder("owner/model", tmp_path / "other", "strong")
-    assert new_folder("owner/model", None, "strong").path.parent.name == "scalings"
+        new_folder(request(), tmp_path / "other")
+    assert new_folder(request(), None).path.parent.name == "scalings"
+
+
+def test_points_that_are_jobs_and_points_that_are_measured_here_do_not_share_a_folder(tmp_path: Path) -> None:
+    by_jobs = request(scheduler=SchedulerSection(slots_per_node=2), on_cpu=True)
+    folder = new_folder(by_jobs, tmp_path / "jobs")
+    write_request(folder, by_jobs)
+    assert new_folder(by_jobs, folder.path) == folder
+    with pytest.raises(CheckpointError, match="by jobs, not from here"):
+        new_folder(request(), folder.path)
+    write_request(new_folder(request(), tmp_path / "here"), request())
+    with pytest.raises(CheckpointError, match="from here, not by jobs"):
+        new_folder(by_jobs, tmp_path / "here")
 
 
 def test_points_of_an_earlier_call_stay(tmp_path: Path) -> None:
@@ -132,8 +146,6 @@ def test_points_of_an_earlier_call_stay(tmp_path: Path) -> None:
 
 
 def test_threads_of_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ftcore.spec.cluster import SchedulerSection
-
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     jobs = request(scheduler=SchedulerSection(slots_per_node=2), on_cpu=True)
     folder = ScaleDir(tmp_path)
