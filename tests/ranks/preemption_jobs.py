@@ -26,12 +26,15 @@ from ftcore.run import build_engine, restore
 from ftcore.spec.errors import FtError, PreemptedError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import Spec
-from ftcore.stop_request import StopRequest, take_signals
+from ftcore.stop_request import STOP_SIGNALS, StopRequest, take_signals
 from ftcore.train import evaluate as evaluate_module
 from ftcore.train import preemption
 from ftcore.train import step as step_module
 from ftcore.train.loop import Job, Trainer
 from tests.ranks.jobs import make_job, make_run, whole_state
+
+LIMIT_S = 60.0
+"""Of what takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,8 @@ class Moment:
     """Updates done then."""
     ranks: tuple[int, ...] = (0,)
     signals: tuple[int, ...] = (signal.SIGUSR2,)
-    settle_s: float = 0.0
-    """How long every rank stays there: long enough, and all have heard of the signal."""
-
+    settles: bool = False
+    """Whether every rank stays there until it has heard of the signal."""
     full_disk_from: int | None = None
     """The last rank's disk takes nothing of the state after so many updates or more."""
     fails_once_saved: bool = False
@@ -71,21 +73,47 @@ class Ended:
 class Signaller:
     """Sends the signals of a moment once, when told that it has come."""
 
-    def __init__(self, moment: Moment, rank: int) -> None:
+    def __init__(self, moment: Moment, rank: int, updates: int) -> None:
         self.moment, self._rank, self._is_sent = moment, rank, False
         self._settled = threading.Event()
+        self._last_chance = updates - 2 if moment.where and moment.update < updates - 2 else -1
+        """Updates done when the run must hear of the signal, to stop before its end."""
+        self.agreement: Agreement | None = None
+        """Of this launch, once there is one."""
 
     def at(self, where: str, update: int) -> None:
         if self.moment.where == "save" and (where, update) == ("data", self.moment.update):
             # The writer is a thread of its own: without this the run might be over before it begins.
-            assert self._settled.wait(60)
+            assert self._settled.wait(LIMIT_S)
+        if (where, update) == ("data", self._last_chance):
+            # Updates take milliseconds, and so may the threads that hear of it: whichever had more to do, the run is not over before.
+            self._wait_until_heard()
         if (where, update) != (self.moment.where, self.moment.update) or self._is_sent:
             return
         self._is_sent = True
         for signum in self.moment.signals if self._rank in self.moment.ranks else ():
             os.kill(os.getpid(), signum)
-        time.sleep(self.moment.settle_s)
+        if where != "load":
+            self.settle()
         self._settled.set()
+
+    def settle(self) -> None:
+        """Stays here where the moment settles; at the load that is once there is an agreement."""
+        if self.moment.settles:
+            self._wait_until_heard()
+
+    def _wait_until_heard(self) -> None:
+        agreement = self.agreement
+        assert agreement is not None
+        wait_until(lambda: agreement._held or agreement._target is not None)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Raises AssertionError when it does not come true in LIMIT_S."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.002)
 
 
 def stop_and_resume(
@@ -111,7 +139,9 @@ def train_legs(rank: int, world_size: int, folder: str, spec: Spec, runs: dict[s
         for leg, moment in enumerate(legs):
             current.append(StopRequest())
             job = dataclasses.replace(make_job(RunDir(run), spec, source, samples), held_out={"eval": SampleSet.open(samples)})
-            ended[name].append(_train(job, ranks, Signaller(moment, rank), current[-1], f"{name}/{leg}"))
+            ended[name].append(_train(job, ranks, Signaller(moment, rank, spec.train.max_steps), current[-1], f"{name}/{leg}"))
+            # A second signal that was not taken yet would ask the next launch.
+            wait_until(lambda: not signal.sigpending() & set(STOP_SIGNALS))
     dist.barrier()
     dist.stop()
     return ended
@@ -123,7 +153,9 @@ def _ask(requests: list[StopRequest]) -> None:
 
 def _train(job: Job, ranks: Ranks, signaller: Signaller, request: StopRequest, name: str) -> Ended:
     signaller.at("load", 0)
-    agreed = Agreement(dist.shared_store(name), rank=ranks.rank, world_size=ranks.world_size, request=request)
+    agreed = signaller.agreement = Agreement(dist.shared_store(name), rank=ranks.rank, world_size=ranks.world_size, request=request)
+    if signaller.moment.where == "load":
+        signaller.settle()
     engine = build_engine(job, ranks)
     trainer = Trainer(engine, job, restore(engine, job), agreed)
 

@@ -258,13 +258,30 @@ def test_other_errors_pass_and_those_of_the_system_do_not(tmp_path: Path) -> Non
         raise ValueError("ours")
 
 
+STANDS = """
+import os, time
+rename = os.rename
+
+def stand_before(source, target, **more):
+    while str(target) == {named!r}:
+        time.sleep(0.05)
+    return rename(source, target, **more)
+
+os.rename = stand_before
+"""
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_nothing_aside(signum: signal.Signals, trained: Path, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "ftcore.export", str(trained), "--to", str(tmp_path / "out")]
-    with subprocess.Popen(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL) as process:
+    # It stands before its last step until the signal has come, however late that is sent.
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "sitecustomize.py").write_text(STANDS.format(named=str(tmp_path / "out")))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}:{tmp_path / 'planted'}"}
+    with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL) as process:
         while not list(tmp_path.glob(".out.*")) and process.poll() is None:
             time.sleep(0.001)
         process.send_signal(signum)
     assert process.returncode == -signum
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["planted"]

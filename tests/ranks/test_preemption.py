@@ -23,8 +23,6 @@ from tests.ranks.specs import make_spec, with_section
 Small = tuple[ModelSource, str]
 UPDATES, EVAL_STEPS, SAVE_STEPS = 6, 2, 4
 WHOLE = Moment("")
-SETTLE_S = 0.2
-"""Ten times what a rank's thread takes to hear of it in these tests."""
 
 
 def moments(last: int) -> list[Moment]:
@@ -35,8 +33,8 @@ def moments(last: int) -> list[Moment]:
         Moment("forward", 1, (last,)),
         Moment("backward", 2, (last,), (signal.SIGTERM,)),
         Moment("step", 3, (0,)),
-        Moment("evaluate", 2, (last,), settle_s=SETTLE_S),
-        Moment("save", SAVE_STEPS, (last,), settle_s=SETTLE_S),
+        Moment("evaluate", 2, (last,), settles=True),
+        Moment("save", SAVE_STEPS, (last,), settles=True),
         Moment("forward", 3, tuple(range(last + 1)), (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR2)),
     ]
 
@@ -70,7 +68,7 @@ def test_a_signal_at_any_moment_stops_all_ranks_after_one_save(stage: int, world
         run, seen = tmp_path / moment.folder, [rank[moment.folder][0] for rank in ranks]
         assert {end.status for end in seen} == {PREEMPTED} and len({end.update for end in seen}) == 1, moment
         update = seen[0].update
-        # Other ranks hear of it within an update or a few: these take milliseconds.
+        # Other ranks hear of it within an update or a few.
         assert moment.update <= update < UPDATES, moment
         path = f"update_{update:08d}" if update else ""
         assert [(line["update"], line["path"]) for line in events(run, "preempted")] == [(update, path)]
@@ -88,14 +86,14 @@ Runs = dict[str, list[list[Ended]]]
 """By run: the launches of each rank."""
 LEGS = {
     "whole": [WHOLE],
-    "nothing_new": [Moment("step", 2), Moment("load", 0, (1,)), WHOLE],
-    "cut_twice": [Moment("evaluate", 2, settle_s=SETTLE_S), Moment("evaluate", 2, (1,), settle_s=SETTLE_S), WHOLE],
-    "first_evaluation": [Moment("evaluate", 0, (1,), settle_s=SETTLE_S), WHOLE],
-    "last_update": [Moment("step", UPDATES - 1, (1,), settle_s=SETTLE_S)],
-    "last_evaluation": [Moment("evaluate", UPDATES, settle_s=SETTLE_S)],
-    "killed_in_last_evaluation": [Moment("evaluate", UPDATES, settle_s=SETTLE_S, fails_once_saved=True), WHOLE],
-    "full_disk": [Moment("step", 2, settle_s=SETTLE_S), Moment("forward", 3, settle_s=SETTLE_S, full_disk_from=3), WHOLE],
-    "full_disk_at_first": [Moment("forward", 1, settle_s=SETTLE_S, full_disk_from=0), WHOLE],
+    "nothing_new": [Moment("step", 2), Moment("load", 0, (1,), settles=True), WHOLE],
+    "cut_twice": [Moment("evaluate", 2, settles=True), Moment("evaluate", 2, (1,), settles=True), WHOLE],
+    "first_evaluation": [Moment("evaluate", 0, (1,), settles=True), WHOLE],
+    "last_update": [Moment("step", UPDATES - 1, (1,), settles=True)],
+    "last_evaluation": [Moment("evaluate", UPDATES, settles=True)],
+    "killed_in_last_evaluation": [Moment("evaluate", UPDATES, settles=True, fails_once_saved=True), WHOLE],
+    "full_disk": [Moment("step", 2, settles=True), Moment("forward", 3, settles=True, full_disk_from=3), WHOLE],
+    "full_disk_at_first": [Moment("forward", 1, settles=True, full_disk_from=0), WHOLE],
 }
 
 
