@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 
 def pytest_configure() -> None:
@@ -15,8 +15,10 @@ def pytest_configure() -> None:
 
     Signals are as at a terminal: started with nohup or by a shell's `&`, this process and all that it starts would ignore them.
     """
-    settings.register_profile("the same", deadline=None, derandomize=True)
-    settings.register_profile("explore", deadline=None)
+    # Health checks of what an example holds stay; that one goes by the clock.
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("the same", patient, derandomize=True)
+    settings.register_profile("explore", patient)
     settings.load_profile("explore" if os.environ.get("FTLAUNCH_EXPLORE") else "the same")
     for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+SOON_S = 45.0
+"""What ends by itself, or is ended at once, has ended by then on a busy machine too; what waits for a farewell (60 s) or for a script's own end has not."""
+SLEEP = "\ntime.sleep(600)\n"
+"""For scripts that don't end unless they are ended."""
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
@@ -63,7 +67,7 @@ def alive(folder: Path) -> list[int]:
     return [pid for pid in noted(folder) if is_alive(pid)]
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Raises AssertionError when the condition has not come true in time."""
     end = time.monotonic() + seconds
     while not condition():
@@ -97,6 +101,6 @@ def run_node(run: Path, ranks: int, script: Path, *more: str, env: dict[str, str
     )
     os.close(write_handle)
     with open(read_handle, encoding="utf-8") as events:
-        status = process.wait(timeout=20)
+        status = process.wait(timeout=120)
         seconds = time.monotonic() - began
         return status, [json.loads(line) for line in events], seconds

@@ -48,7 +48,10 @@ def small_model(family: str, dtype: torch.dtype) -> PreTrainedModel:
     """Two layers of the family, with the core's attention."""
     config = AutoConfig.for_model(family, **SIZES, **FAMILIES[family])
     config.use_cache = False
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention.NAME)
+    # The same weights in each run: where there are experts, the weights say which of them a token goes to.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention.NAME)
     return model
 
 

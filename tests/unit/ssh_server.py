@@ -29,7 +29,9 @@ class SshServer:
 
     def argv(self, host: Host, command: str) -> tuple[str, ...]:
         """A transport: also for names that would mean this machine."""
-        return ssh_argv(host, command, SshOptions(options=("-F", str(self.folder / "ssh_config"), "-oConnectTimeout=2")))
+        # The silent one is not waited for; the others answer, however busy the machine is.
+        limit_s = 2 if host.name == "silent" else 60
+        return ssh_argv(host, command, SshOptions(options=("-F", str(self.folder / "ssh_config"), f"-oConnectTimeout={limit_s}")))
 
 
 def need_sshd() -> None:
@@ -41,23 +43,24 @@ def need_sshd() -> None:
 @contextlib.contextmanager
 def running_sshd(folder: Path) -> Iterator[SshServer]:
     """The server, until the context ends."""
-    ports = _free_ports(4)
     for name in ("id", "other_id", "hostkey"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
-    (folder / "sshd_config").write_text(_server_text(folder, ports))
-    (folder / "ssh_config").write_text(_client_text(folder, ports))
     (folder / "empty").touch()
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    server = subprocess.Popen([SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "sshd.log")], stdin=subprocess.DEVNULL)
-    # It takes connections, and never says a word.
-    with socket.create_server(("127.0.0.1", ports[3])):
+    # The last one takes connections, and never says a word.
+    with _kept_ports(3) as kept, socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = [*kept, int(silent.getsockname()[1])]
+        (folder / "sshd_config").write_text(_server_text(folder, ports))
+        (folder / "ssh_config").write_text(_client_text(folder, ports))
+        server = subprocess.Popen([SSHD, "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "sshd.log")], stdin=subprocess.DEVNULL)
         try:
-            _wait_for(ports[0])
+            for port in ports[:2]:
+                _wait_for(port)
             yield SshServer(folder)
         finally:
             server.terminate()
-            server.wait(10)
+            server.wait(60)
 
 
 def _server_text(folder: Path, ports: list[int]) -> str:
@@ -86,17 +89,22 @@ def _client_text(folder: Path, ports: list[int]) -> str:
     )
 
 
-def _free_ports(count: int) -> list[int]:
+@contextlib.contextmanager
+def _kept_ports(count: int) -> Iterator[list[int]]:
+    """Ports that refuse who connects, and that the kernel gives to nobody else meanwhile: only a server that shares its address, as sshd does, takes one."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in sockets]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", 0))
+        yield [int(each.getsockname()[1]) for each in sockets]
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
             return
         except OSError:
             if time.monotonic() > deadline:

@@ -14,8 +14,10 @@ from ftcore.agreement import Agreement
 from ftcore.spec.errors import PreemptedError
 from ftcore.spec.events import EVENTS_FD, emit_at
 from ftcore.stop_request import StopRequest
+from tests.unit.live_processes import wait_until
 
-POINTS = 400
+POINTS = 1_000_000
+"""More than are passed before a rank is asked, however long that takes."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +45,7 @@ class Rank(threading.Thread):
                 return
             self.passed = point + 1
             if point % self._every == 0:
-                self._together.wait(timeout=20)
+                self._together.wait(timeout=60)
             time.sleep(self._random.random() * 0.001)
 
 
@@ -70,7 +72,7 @@ def test_all_ranks_stop_at_one_point(seed: int, server: TCPStore) -> None:
     for rank in ranks if asked_at_start else ():
         rank.start()
     for rank in ranks:
-        rank.join(timeout=30)
+        rank.join(timeout=60)
     [point] = {rank.stopped_at for rank in ranks}
     assert 0 <= point < POINTS and {rank.passed for rank in ranks} == {point}
 
@@ -80,8 +82,9 @@ def test_whoever_does_not_stop_there_may_go_on(server: TCPStore) -> None:
     alone = Agreement(PrefixStore("on", server.clone()), rank=0, world_size=1, request=request)
     assert not alone.is_stop()
     request.ask()
-    time.sleep(0.1)
-    assert [alone.is_stop() for _ in range(3)] == [True, False, False]
+    # Its thread has to hear of it first.
+    wait_until(alone.is_stop)
+    assert [alone.is_stop() for _ in range(3)] == [False, False, False]
 
 
 def test_work_with_nothing_to_save_is_left(server: TCPStore) -> None:
@@ -89,26 +92,20 @@ def test_work_with_nothing_to_save_is_left(server: TCPStore) -> None:
     alone = Agreement(PrefixStore("left", server.clone()), rank=0, world_size=1, request=request)
     alone.stop_here()
     request.ask()
-    time.sleep(0.1)
     with pytest.raises(PreemptedError, match="asked to"):
-        alone.stop_here()
+        wait_until(alone.stop_here)
 
 
 def test_a_rank_that_has_gone_ends_the_wait_for_its_answer() -> None:
-    own = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    server = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
     request = StopRequest()
-    one_of_two = Agreement(own.clone(), rank=0, world_size=2, request=request)
+    one_of_two = Agreement(server[0].clone(), rank=0, world_size=2, request=request)
     request.ask()
-    time.sleep(0.1)
-    threading.Timer(0.2, lambda: shut(server)).start()
-    server = [own]
-    del own
+    # Its thread has told its own point, and waits for the other rank's.
+    wait_until(lambda: server[0].check(["passed/0"]))
+    threading.Timer(0.2, server.clear).start()
     with pytest.raises(RuntimeError):
         one_of_two.is_stop()
-
-
-def shut(server: list[TCPStore]) -> None:
-    server.clear()
 
 
 def test_nobody_is_held_back_by_a_store_that_goes_away_unasked() -> None:
@@ -123,7 +120,6 @@ def test_a_closed_agreement_hears_nothing(server: TCPStore) -> None:
     request = StopRequest()
     closed = Agreement(PrefixStore("closed", server.clone()), rank=0, world_size=2, request=request)
     closed.close()
-    time.sleep(0.05)
     request.ask()
     time.sleep(0.05)
     assert not closed.is_stop()
@@ -134,13 +130,14 @@ def test_a_point_and_a_beacon_cost_microseconds(server: TCPStore, monkeypatch: p
     monkeypatch.delenv(EVENTS_FD, raising=False)
     mine = Agreement(PrefixStore("cost", server.clone()), rank=0, world_size=1, request=StopRequest())
     for call in (mine.is_stop, lambda: emit_at("train", 1)):
-        assert min(_seconds(call) for _ in range(5)) < 20e-6
+        # The least of many short trials: a machine that is busy takes the processor away in some of them.
+        assert min(_seconds(call) for _ in range(100)) < 20e-6
 
 
 def _seconds(call: object) -> float:
-    """Of one of a thousand calls."""
+    """Of one of two hundred calls."""
     assert callable(call)
     began = time.perf_counter()
-    for _ in range(1000):
+    for _ in range(200):
         call()
-    return (time.perf_counter() - began) / 1000
+    return (time.perf_counter() - began) / 200

@@ -193,7 +193,7 @@ def test_two_processes_make_the_same_cache(tiny: ModelSource, tmp_path: Path) ->
         f"print(prepared(section('builtin:extraction/eval'), source, Path({str(tmp_path)!r})))"
     )
     started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=CASES.parents[2], text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in started]
+    outputs = [process.communicate(timeout=300)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert outputs[0] == outputs[1] != ""
     assert len(list((tmp_path / "data").glob("*.arrow"))) == 1

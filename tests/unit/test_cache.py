@@ -58,10 +58,10 @@ def test_random_access_is_fast(tmp_path: Path) -> None:
     )
     samples = SampleSet.open(tmp_path / "big.arrow")
     order = np.random.default_rng(0).permutation(count)
-    began = time.process_time()
+    began = time.thread_time()
     total = sum(len(samples.sample(index).ids) for index in order)
     assert total == 50 * count
-    assert (time.process_time() - began) / count < 50e-6
+    assert (time.thread_time() - began) / count < 50e-6
 
 
 @pytest.mark.parametrize("keep", [0, 10, 0.5, 0.99])

@@ -27,10 +27,12 @@ def test_marks_are_monotonic_seconds() -> None:
 def test_a_sleep_is_not_held_up() -> None:
     """Who sleeps wants no processor: what is planted in trials stays."""
     clock = HostClock()
+    began = time.perf_counter()
     before = clock.mark()
     time.sleep(0.1)
     after = clock.mark()
-    assert clock.held_up(after) - clock.held_up(before) < 0.1
+    # A busy machine may hold it up once it has slept: of the whole time the sleep alone is sure.
+    assert clock.held_up(after) - clock.held_up(before) <= time.perf_counter() - began - 0.1 + 0.01
 
 
 def test_a_kernel_without_statistics_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,10 +181,11 @@ def test_lengths_beyond_sixteen_bits() -> None:
 def test_one_deal_takes_no_time_of_an_update() -> None:
     lengths = long_prompts(256, 0)
     taken = []
+    # Time on the processor, which a busy machine makes no longer.
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.thread_time()
         deal(lengths, world_size=8, micro_batch_tokens=4096, attention_share=SHARE)
-        taken.append(time.perf_counter() - started)
+        taken.append(time.thread_time() - started)
     assert min(taken) < 0.02
 
 

@@ -49,9 +49,9 @@ def test_noise_of_seeds_that_no_constant_was_set_on(noise: float) -> None:
 
 def test_a_logged_update_costs_little() -> None:
     losses = healthy(random.Random(1), 0.1, 2000)
-    started = time.process_time()
+    started = time.thread_time()
     watch(losses)
-    assert (time.process_time() - started) / len(losses) < 1e-3
+    assert (time.thread_time() - started) / len(losses) < 1e-3
 
 
 @pytest.mark.parametrize("noise", [0.03, 0.1])

@@ -41,6 +41,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
 
 
 def test_one_a_second_with_what_was_told_last(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert events.SECONDS_BETWEEN_AT == 1.0
+    # So long that a machine which stands still in between makes no second one due.
+    monkeypatch.setattr(events, "SECONDS_BETWEEN_AT", 1000.0)
     for update in range(100):
         emit_at("train", update)
     [first] = told()

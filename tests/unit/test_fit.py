@@ -205,7 +205,7 @@ def test_the_command_ends_with_status_7_and_leaves_nothing(tmp_path):
     sets = (f"model.model_name_or_path={model}", f"data.train.path={tmp_path}/train.jsonl", "data.eval=null", "hardware.accelerator=4090")
     program = str(Path(sys.executable).with_name("ftlaunch"))
     for verb in ((), ("pilot",)):
-        ended = subprocess.run([program, *verb, *sets], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run([program, *verb, *sets], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         assert (ended.returncode, (tmp_path / "runs").exists()) == (7, False), ended.stderr
         assert "device memory: a rank takes" in ended.stderr and "--force launches it all the same" in ended.stderr
         assert "Traceback" not in ended.stderr

@@ -58,7 +58,11 @@ def test_a_variable_of_one_host_is_forwarded_only_by_its_name() -> None:
     assert forwarded({}, {"CUDA_VISIBLE_DEVICES": "1"}).values == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
-@given(st.dictionaries(st.sampled_from([*SET_BY_LAUNCHER, *LATE, *PER_HOST, *NAMES, *(f"{prefix}X" for prefix in PREFIXES), "PATH", "Z"]), st.text()))
+# Sorted: the order of a set is another one in each process, and so would be the examples.
+DRAWN = sorted({*SET_BY_LAUNCHER, *LATE, *PER_HOST, *NAMES, *(f"{prefix}X" for prefix in PREFIXES), "PATH", "Z"})
+
+
+@given(st.dictionaries(st.sampled_from(DRAWN), st.text()))
 def test_what_belongs_to_one_rank_never_leaves(base: dict[str, str]) -> None:
     values = forwarded(base, {}, ("*",)).values
     assert not set(values) & (SET_BY_LAUNCHER | LATE | PER_HOST) and all(values[name] == base[name] for name in values)
@@ -155,10 +159,11 @@ def test_patterns(text: str, right: bool) -> None:
 
 
 def test_long_values_take_no_time() -> None:
-    began = time.monotonic()
+    # On the processor: what else the machine does is not counted.
+    began = time.thread_time()
     for value in ("x" * 300_000, "a://" + ":" * 300_000, "a://u:" + "p" * 300_000, "a+" * 150_000):
         is_secret("A_NAME", value)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize("name", ["GH_PAT", "SSHPASS", "MYPASS", "MY_JWT", "OPENAI_KEY1", "COMET_API_KEY2", "DATABASE_URL"])

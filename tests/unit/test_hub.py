@@ -27,6 +27,8 @@ for name, revision in json.loads(sys.argv[1]):
     except SpecError as error:
         print(json.dumps({"what": error.problems[0].what, "where": error.problems[0].where, "fix": error.problems[0].fix}))
 """
+HUB = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_ETAG_TIMEOUT": "60", "HF_HUB_DOWNLOAD_TIMEOUT": "60"}
+"""The server is a thread of this process, which a busy machine may let wait."""
 FILES = {
     "config.json": b"{}",
     "tokenizer.json": b"{}",
@@ -41,9 +43,9 @@ FILES = {
 
 def resolve(models: list[tuple[str, str]], folder: Path, endpoint: str, **environment: str) -> list[dict[str, Any]]:
     """What a fresh process finds for each (name, revision)."""
-    settings = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_XET": "1", **environment}
+    settings = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), **HUB, **environment}
     arguments = [sys.executable, "-c", PROGRAM, json.dumps(models), str(folder / "cache")]
-    done = subprocess.run(arguments, env=settings, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(arguments, env=settings, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -154,9 +156,9 @@ SHARDED = {"data/train-00000-of-00002.jsonl": ROW, "data/train-00001-of-00002.js
 
 def rows_of(wanted: list[dict[str, str]], folder: Path, endpoint: str, **environment: str) -> list[dict[str, Any]]:
     """What a fresh process finds for each data set."""
-    settings = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_XET": "1", **environment}
+    settings = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hf"), **HUB, **environment}
     arguments = [sys.executable, "-c", ROWS_PROGRAM, json.dumps(wanted), str(folder / "cache")]
-    done = subprocess.run(arguments, env=settings, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(arguments, env=settings, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

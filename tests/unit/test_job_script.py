@@ -62,7 +62,7 @@ def test_bash_runs_python_in_its_own_place(tmp_path: Path) -> None:
     # Called as Slurm does: as a program. What it becomes has its process number, so a signal to the one reaches the other.
     script.chmod(0o755)
     started = subprocess.Popen([str(script)], env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "/x"}, stdout=subprocess.PIPE, text=True)
-    shown, _ = started.communicate(timeout=20)
+    shown, _ = started.communicate(timeout=60)
     arguments = ["-m", "launcher.slurm_job", str(odd)]
     ignored, _, rest = shown.partition(f"{started.pid}\n")
     # Beside what whoever started the tests ignores.

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,11 @@ from ftcore.spec.errors import CheckpointError, DataError, FtError
 from ftcore.spec.run_dir import RunDir, write_atomic
 from launcher.backends.base import Launch
 from launcher.backends.hosts import summary
-from launcher.failure import RunFailedError
+from launcher.failure import RunFailedError, memory_hints
 from launcher.progress import Progress
 from launcher.record import Record
 from launcher.run_folder import locked
-from tests.unit.live_processes import ROOT, alive, environment, noted, wait_until, write_script
+from tests.unit.live_processes import ROOT, SLEEP, SOON_S, alive, environment, noted, wait_until, write_script
 from tests.unit.local_launch import launch, resolved_for
 
 EMIT = """
@@ -31,7 +30,6 @@ from pathlib import Path
 from ftcore.spec.events import emit
 from ftcore.spec.run_dir import RunDir, write_atomic
 """
-SLEEP = "\ntime.sleep(60)\n"
 
 
 def run(folder: Path) -> tuple[str, str]:
@@ -130,11 +128,15 @@ wait_for(2)
 
 
 def test_the_first_rank_that_failed_is_reported(tmp_path: Path) -> None:
+    # The other one fails when it is ended.
     body = """
     if RANK == 1:
+        wait_for(3)
         fail('TrainingError', 'loss is nan at update 7', 6, traceback='')
-    time.sleep(0.5)
-    fail('FtError', 'another one', 1, traceback='x')
+    signal.signal(signal.SIGTERM, lambda *_: fail('FtError', 'another one', 1, traceback='x'))
+    be_ready()
+    note_pid(os.getpid(), 'ready')
+    time.sleep(600)
     """
     write_script(tmp_path, EMIT + RANK_ERROR + textwrap.dedent(body))
     for name, text in whole_checkpoint(5).items():
@@ -148,7 +150,8 @@ def test_the_first_rank_that_failed_is_reported(tmp_path: Path) -> None:
         f"  to do: ftlaunch --resume {tmp_path}/run   (goes on after update 5)",
     ]
     *told, last = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
-    assert [(event["event"], event["rank"], event["attempt"]) for event in told] == [("error", 1, 1), ("rank_exit", 1, 1), ("rank_exit", 0, 1)]
+    wanted = [("error", 1, 1), ("rank_exit", 1, 1), ("error", 0, 1), ("rank_exit", 0, 1)]
+    assert [(event["event"], event["rank"], event["attempt"]) for event in told] == wanted
     assert (last["event"], last["who"], last["log"]) == ("failure", "rank 1 on localhost", "logs/attempt_1/rank_1.log")
 
 
@@ -170,7 +173,10 @@ def test_a_rank_killed_from_outside(tmp_path: Path) -> None:
     error = failure(tmp_path)
     text = str(error)
     assert error.exit_status == 137 and "rank 1 on localhost failed: killed by SIGKILL (exit status 137)" in text
-    assert "    last words" in text and "by these numbers memory was not short" in text and "no checkpoint yet: begins at the first update" in text
+    # What the numbers say of memory is the machine's affair.
+    exited = next(json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines() if '"rank_exit"' in line)
+    assert "    last words" in text and exited["available_bytes"] > 0 and memory_hints(exited)[0] in text
+    assert "no checkpoint yet: begins at the first update" in text
 
 
 def test_an_error_too_long_for_an_event_is_read_from_its_file(tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_an_error_too_long_for_an_event_is_read_from_its_file(tmp_path: Path) ->
         write_atomic(RunDir(Path(RUN)).rank_error(1, 1), json.dumps(dict(details, traceback='the whole')))
         emit('error', **details, traceback='')
         sys.exit(6)
-    time.sleep(60)
+    time.sleep(600)
     """
     write_script(tmp_path, EMIT + f"RUN = {str(tmp_path / 'run')!r}" + textwrap.dedent(body))
     error = failure(tmp_path)
@@ -198,24 +204,27 @@ def test_the_supervisor_itself_is_killed(tmp_path: Path) -> None:
 
 GRANDCHILD = """
 if RANK == 0:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     note_pid(child.pid, "grandchild")
 """
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 129)])
 def test_a_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, status: int) -> None:
-    write_script(tmp_path, GRANDCHILD + SLEEP)
+    write_script(tmp_path, f"{GRANDCHILD}    note_pid(os.getppid(), 'supervisor')\n{SLEEP}")
     process = start(tmp_path)
-    wait_until(lambda: len(noted(tmp_path)) == 3)
-    began = time.monotonic()
+    wait_until(lambda: len(noted(tmp_path)) == 4)
+    (supervisor,) = (int(path.suffix[1:]) for path in (tmp_path / "pids").glob("supervisor.*"))
+    # It ends nothing until the launcher has got both signals.
+    os.kill(supervisor, signal.SIGSTOP)
     process.send_signal(signum)
     assert process.stdout is not None
     shown = [process.stdout.readline(), process.stdout.readline()]
     # A second one changes nothing.
     process.send_signal(signum)
-    _, told = process.communicate(timeout=10)
-    assert time.monotonic() - began < 9 and process.returncode == status and not alive(tmp_path)
+    os.kill(supervisor, signal.SIGCONT)
+    _, told = process.communicate(timeout=SOON_S)
+    assert process.returncode == status and not alive(tmp_path)
     name = signal.Signals(signum).name
     assert f"{name}: ending all processes of the run" in shown[1]
     assert ("preempted" if status == 75 else "stopped") + f" by {name}" in told and "ftlaunch --resume" in told and "Traceback" not in told
@@ -227,10 +236,8 @@ def test_a_signal_during_another_step(tmp_path: Path, name: str) -> None:
     process = start(tmp_path)
     wait_until(lambda: len(noted(tmp_path)) == 1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 75 and not alive(tmp_path)
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.close()
-    process.stderr.close()
+    assert process.wait(timeout=SOON_S) == 75 and not alive(tmp_path)
+    process.communicate()
 
 
 def test_a_step_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
@@ -238,7 +245,7 @@ def test_a_step_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_until(lambda: len(noted(tmp_path)) == 2)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
+    process.communicate(timeout=SOON_S)
     assert process.returncode == 75 and not alive(tmp_path)
 
 
@@ -247,7 +254,7 @@ def test_no_rank_is_started_after_a_stop(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_until(lambda: len(noted(tmp_path)) == 2)
     process.send_signal(signal.SIGTERM)
-    shown, told = process.communicate(timeout=10)
+    shown, told = process.communicate(timeout=SOON_S)
     assert process.returncode == 75 and "starting" not in shown and "no checkpoint yet" in told
 
 
@@ -259,7 +266,7 @@ def test_a_launcher_in_the_background_of_a_script(tmp_path: Path) -> None:
     pid = int(shell.stdout.readline())
     wait_until(lambda: len(noted(tmp_path)) == 2)
     os.kill(pid, signal.SIGINT)
-    assert "status 130" in shell.communicate(timeout=10)[0] and not alive(tmp_path)
+    assert "status 130" in shell.communicate(timeout=SOON_S)[0] and not alive(tmp_path)
 
 
 def test_kill_9_of_the_launcher(tmp_path: Path) -> None:
@@ -268,7 +275,7 @@ def test_kill_9_of_the_launcher(tmp_path: Path) -> None:
     wait_until(lambda: len(noted(tmp_path)) == 3)
     process.kill()
     process.communicate()
-    wait_until(lambda: not alive(tmp_path), 10)
+    wait_until(lambda: not alive(tmp_path))
 
     def is_free() -> bool:
         try:

@@ -107,7 +107,7 @@ def test_following_goes_on_with_the_next_attempt_and_ends_with_the_run(run_dir: 
             log.write("line\nlast")
         wait_until(lambda: "rank 0 | half a line\n" in lines)
         assert thread.is_alive() and not any("last" in line for line in lines)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and lines[-1] == "rank 0 | last\n"
     # The attempt before has ended: its last line comes before the new one's first.
     assert lines[-4:-1] == ["rank 2 | no end\n", "--- attempt 3 ---\n", "rank 0 | half a line\n"]
@@ -144,7 +144,7 @@ def test_followed_lines_look_alike(tmp_path: Path, rank: int | None, slots: int,
         run_dir.attempt_logs(2).mkdir()
         run_dir.rank_log(2, 0).write_text("again\n")
         wait_until(lambda: len(lines) == 3)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and lines == expected
 
 
