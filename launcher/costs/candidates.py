@@ -17,6 +17,7 @@ from launcher.simulation.point import SimulatedPoint
 from launcher.simulation.points import point_of
 from launcher.simulation.setting import Setting
 from launcher.simulation.sized import hosts_of
+from launcher.simulation.timing import is_of
 
 MOST_RANKS = 100_000
 USUAL_RANKS = (1, 2, 4, 8, 16, 32, 64)
@@ -131,7 +132,8 @@ def _candidate(setting: Setting, resolved: ResolvedSpec, choice: Choice, changes
     off, origin = point.high_s / point.update_seconds - 1, "simulated"
     if near is not None:
         off = max(off, near.spread)
-        origin = "measured" if near.ranks == resolved.world_size else f"simulated from {near.ranks} measured"
+        is_measured = is_of(chosen, near.anchor, resolved.world_size, choice.way.stage)
+        origin = "measured" if is_measured else f"simulated from {near.ranks} measured"
     update_s = point.total_s / point.updates
     return Candidate(
         ranks=resolved.world_size,

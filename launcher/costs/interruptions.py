@@ -18,6 +18,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ftcore.spec.quantities import MOST_DAYS
 
@@ -154,21 +155,21 @@ def _shrinking(elapsed: Elapsed, base: float, hosts: int) -> Elapsed:
     if count <= 0:
         return elapsed
     cost = (elapsed.mean_s - base) / count
-    kinds = [(_poisson(number, count), *_on_fewer(hosts * (base + number * cost), hosts, number)) for number in range(hosts)]
+    numbers = [number for number in _likely(count) if number < hosts]
+    ones, squares = ([0.0, *accumulate((hosts - lost) ** -power for lost in range(hosts))] for power in (1, 2))
+    kinds = []
+    for number in numbers:
+        host_s, parts = hosts * (base + number * cost), number + 1
+        # While that many hosts are lost one by one: the parts' mean, and the variance of a Dirichlet-weighted sum.
+        mean, square = ones[parts] / parts, squares[parts] / parts
+        deviation = host_s * math.sqrt(max(0.0, square - mean * mean) / (parts + 1))
+        kinds.append((_poisson(number, count), host_s * mean, deviation))
     ending = sum(chance for chance, _, _ in kinds)
     if ending < 0.5:
         return dataclasses.replace(elapsed, mean_s=math.inf, late_s=math.inf, paid_s=math.inf)
     mean = sum(chance * middle for chance, middle, _ in kinds) / ending
     late = _quantile(kinds, base, 20 * mean) if ending >= LATE else math.inf
     return dataclasses.replace(elapsed, mean_s=mean, late_s=late)
-
-
-def _on_fewer(host_s: float, hosts: int, number: int) -> tuple[float, float]:
-    """(mean, standard deviation) of the time that so many host-seconds take while `number` hosts are lost one by one."""
-    times = [host_s / (hosts - lost) for lost in range(number + 1)]
-    total, parts = sum(times), number + 1
-    variance = (sum(each * each for each in times) - total * total / parts) / (parts * (parts + 1))
-    return total / parts, math.sqrt(max(0.0, variance))
 
 
 def _with_losses(work: Work, hazard: Hazard, save_steps: int) -> tuple[float, float]:
@@ -234,9 +235,7 @@ def _late(base: float, extra: float, variance: float, count: float) -> float:
         return base + extra + Z_LATE * math.sqrt(variance)
     cost = extra / count
     spread = math.sqrt(max(0.0, variance / count - cost * cost))
-    most = math.ceil(count + 12 * math.sqrt(count) + 12)
-    numbers = range(max(0, math.floor(count - 12 * math.sqrt(count))), most)
-    kinds = [(_poisson(number, count), base + number * cost, spread * math.sqrt(number)) for number in numbers]
+    kinds = [(_poisson(number, count), base + number * cost, spread * math.sqrt(number)) for number in _likely(count)]
     return _quantile(kinds, base, base + extra + 20 * math.sqrt(variance) + 20 * (cost + spread))
 
 
@@ -251,6 +250,11 @@ def _quantile(kinds: Sequence[tuple[float, float, float]], low: float, high: flo
 
 def _normal(value: float, mean: float, deviation: float) -> float:
     return 0.5 * math.erfc((mean - value) / (deviation * math.sqrt(2))) if deviation > 0 else float(value >= mean)
+
+
+def _likely(count: float) -> range:
+    """The numbers of interruptions that matter where `count` is the mean: twelve standard deviations to either side."""
+    return range(max(0, math.floor(count - 12 * math.sqrt(count))), math.ceil(count + 12 * math.sqrt(count) + 12))
 
 
 def _poisson(number: int, count: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,6 @@ class Planning:
     plans: tuple[Plan, ...]
     """Best first."""
     unfit: tuple[Unfit, ...]
-    own_ranks: int
     notes: tuple[str, ...]
     """What was assumed."""
 
@@ -76,7 +76,7 @@ def make_planning(question: Question) -> Planning:
     speeds = read_measured(question.measured)
     if speeds:
         require_like(tuple(speed.anchor for speed in speeds), resolved, on_cpu=accelerator.is_host, accelerator=accelerator.name)
-    setting = _setting(question, accelerator)
+    setting = _setting(question, accelerator, speeds)
     ranks = question.ranks or usual_ranks(resolved, setting.accelerator, speeds)
     found, unfit = candidates(setting, capacity, ranks, speeds)
     if not found:
@@ -106,7 +106,6 @@ def make_planning(question: Question) -> Planning:
         overheads=dict(sorted(by_hosts.items())),
         plans=tuple(plans),
         unfit=tuple(unfit),
-        own_ranks=resolved.world_size,
         notes=(
             *_speed_notes(setting, found, speeds),
             *overhead_notes(sizes, question.times, speeds, spot=has_spot, wait_s=terms.wait_s),
@@ -122,9 +121,9 @@ def _capacity(question: Question) -> tuple[Capacity, Accelerator]:
     return capacity, capacity.accelerator
 
 
-def _setting(question: Question, accelerator: Accelerator) -> Setting:
+def _setting(question: Question, accelerator: Accelerator, speeds: Sequence[MeasuredSpeed]) -> Setting:
     resolved = question.resolved
-    most = max((*question.ranks, resolved.world_size))
+    most = max((*question.ranks, *(speed.ranks for speed in speeds), resolved.world_size))
     slots = max(host.slots for host in resolved.hosts)
     usual = slots if not all(is_local(host) for host in resolved.hosts) else most if accelerator.is_host else GPUS_PER_NODE
     return Setting(

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ftcore.spec.errors import CheckpointError, SpecError
+from ftcore.spec.errors import CheckpointError, Problem, SpecError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_record import RunRecord, covered, read_run
@@ -91,9 +91,9 @@ def _of_pilot(file: Path) -> tuple[Anchor, ...]:
     try:
         facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         speed, on_cpu = float(facts["measured"]["tokens_per_s"]), facts["accelerator"] == "cpu"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{file} is no result of a pilot: {error!r}", where=WHERE, fix=FIX) from error
-    return (_anchor(load_resolved(run_dir.resolved), speed, on_cpu=on_cpu, origin=file),) if speed > 0 else ()
+    return (_anchor(load_resolved(run_dir.resolved), speed, on_cpu=on_cpu, origin=file),) if 0 < speed < math.inf else ()
 
 
 def _of_run(path: Path) -> tuple[Anchor, ...]:
@@ -129,18 +129,22 @@ def _anchor(resolved: ResolvedSpec, speed: float, *, on_cpu: bool, origin: Path)
 
 
 def require_like(anchors: tuple[Anchor, ...], resolved: ResolvedSpec, *, on_cpu: bool, accelerator: str) -> None:
-    """Raises SpecError when what was measured is another model, another method, or another kind of machine: its speed says nothing of this one."""
-    spec, first = resolved.spec, anchors[0]
-    differs = []
-    if first.model != spec.model.model_name_or_path:
-        differs.append(f"the model was {first.model}, here it is {spec.model.model_name_or_path}")
-    if first.method and first.method != spec.method.type:
-        differs.append(f"the method was {first.method}, here it is {spec.method.type}")
-    if first.on_cpu != on_cpu:
-        differs.append(f"it ran on {'CPU cores' if first.on_cpu else 'accelerators'}, and {accelerator} is to be simulated")
-    if differs:
+    """Raises SpecError when any was measured with another model, another method, or on another kind of machine: its speed says nothing of this one."""
+    told = {each.origin: differs for each in anchors if (differs := _differences(each, resolved, on_cpu=on_cpu, accelerator=accelerator))}
+    if told:
         fix = "name a measurement of this spec on such an accelerator, or leave --measured out"
-        raise SpecError(f"{first.origin} was measured otherwise: {'; '.join(differs)}", where=WHERE, fix=fix)
+        raise SpecError([Problem(what=f"{origin} was measured otherwise: {'; '.join(each)}", where=WHERE, fix=fix) for origin, each in told.items()])
+
+
+def _differences(anchor: Anchor, resolved: ResolvedSpec, *, on_cpu: bool, accelerator: str) -> list[str]:
+    spec, differs = resolved.spec, []
+    if anchor.model != spec.model.model_name_or_path:
+        differs.append(f"the model was {anchor.model}, here it is {spec.model.model_name_or_path}")
+    if anchor.method and anchor.method != spec.method.type:
+        differs.append(f"the method was {anchor.method}, here it is {spec.method.type}")
+    if anchor.on_cpu != on_cpu:
+        differs.append(f"it ran on {'CPU cores' if anchor.on_cpu else 'accelerators'}, and {accelerator} is to be simulated")
+    return differs
 
 
 def nearest(anchors: tuple[Anchor, ...], ranks: int, stage: int) -> Anchor:

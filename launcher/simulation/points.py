@@ -11,20 +11,21 @@ from launcher.simulation.anchor import nearest
 from launcher.simulation.limiting import limiting
 from launcher.simulation.point import Fit, SimulatedPoint
 from launcher.simulation.setting import Setting
-from launcher.simulation.timing import Timed, tied, timed
+from launcher.simulation.timing import Timed, is_of, tied, timed
 from launcher.simulation.uncertainty import half_width
 
 
 def point_of(setting: Setting, ranks: int, stage: int) -> SimulatedPoint:
     """One point; its speedup is its ranks until it is set against another (see launcher.simulation.sweep)."""
-    found, anchor = timed(setting, ranks, stage), None
+    found, anchor, is_measured = timed(setting, ranks, stage), None, False
     if setting.anchors:
         anchor = nearest(setting.anchors, ranks, stage)
-        found = tied(setting, found, anchor)
+        found, is_measured = tied(setting, found, anchor), is_of(setting, anchor, ranks, stage)
     resolved, dealt, update, portion = found.resolved, found.dealt, found.update, found.portion
     nodes, total, lengths = len(resolved.hosts), found.total_s, setting.data.train
     sent, on_cpu = update.communication_s / total, setting.accelerator.is_host
-    off = half_width(ranks=ranks, anchor_ranks=anchor.ranks if anchor else None, communication_share=sent, on_cpu=on_cpu)
+    measured_on = anchor.ranks if anchor else None
+    off = half_width(ranks=ranks, anchor_ranks=measured_on, communication_share=sent, on_cpu=on_cpu, is_measured=is_measured)
     updates = updates_of(resolved, lengths)
     evaluations = evaluation_seconds(resolved, setting.data.evaluated_tokens / max(1.0, portion.tokens), update, updates)
     run_s = updates * total + evaluations

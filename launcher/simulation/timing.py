@@ -92,6 +92,11 @@ def tied(setting: Setting, point: Timed, anchor: Anchor) -> Timed:
     return _scaled(point, measured / expected, ("compute_s", "memory_s", "launch_s", "offload_s"))
 
 
+def is_of(setting: Setting, anchor: Anchor, ranks: int, stage: int) -> bool:
+    """Whether the anchor is a measurement of that point itself: on its ranks, in its stage, with its updates."""
+    return (anchor.ranks, anchor.stage) == (ranks, stage) and as_measured(setting, anchor) is setting
+
+
 def as_measured(setting: Setting, anchor: Anchor) -> Setting:
     """The setting with the anchor's own updates: larger ones than the point's spend a smaller share of their time on collectives."""
     batch, own = setting.resolved.spec.batch, (anchor.global_batch_size, anchor.tokens_per_update)

@@ -1,6 +1,7 @@
 """How far off a simulated point may be: a band that nine of ten published rows would have been in (benchmarks/simulator.py counts them).
 
-Tied to a measured speed, the band grows with the distance: TIED, and A_DOUBLING for each doubling of the ranks from there. Without one the program is not
+Tied to a measured speed, the band grows with the distance: TIED, and A_DOUBLING for each doubling of the ranks from there; only the measured point itself has
+no more than TIED. Without one the program is not
 known to the model, and published programs differ from it by up to UNTIED. Collectives add their own share, since what a network reaches of its cards was
 assumed.
 """
@@ -22,13 +23,13 @@ NETWORK = 0.2
 MOST = 0.9
 
 
-def half_width(*, ranks: int, anchor_ranks: int | None, communication_share: float, on_cpu: bool) -> float:
-    """Half of the band, as a share of update_seconds."""
+def half_width(*, ranks: int, anchor_ranks: int | None, communication_share: float, on_cpu: bool, is_measured: bool = False) -> float:
+    """Half of the band, as a share of update_seconds; `is_measured`: the anchor is this very point, its ZeRO stage and its update included."""
     if anchor_ranks is None:
         own = UNTIED_CPU if on_cpu else UNTIED
         return min(MOST, own + NETWORK * communication_share)
     tied = TIED_CPU if on_cpu else TIED
-    if anchor_ranks == ranks:
+    if is_measured:
         return tied
     return min(MOST, tied + A_DOUBLING * abs(math.log2(ranks / anchor_ranks)) + NETWORK * communication_share)
 

@@ -7,6 +7,8 @@ import math
 import pytest
 
 from ftcore.spec.errors import DoesNotFitError, SpecError
+from ftcore.spec.resolved import Host
+from ftcore.spec.scale_result import ScalePoint, ScaleResult
 from launcher.costs.candidates import Candidate, parse_ranks
 from launcher.costs.copy_line import Asked, copy_line, restarts
 from launcher.costs.overheads import LEAST_STALL_S, GivenTimes, Overheads, Sizes, overhead_notes, overheads_of
@@ -162,6 +164,17 @@ def test_a_planning_from_a_spec():
     assert max(len(line) for line in every.splitlines() if not line.startswith("    ")) <= 100
     head = next(line for line in text.splitlines() if line.startswith("ranks  market"))
     assert "how, tokens a micro-step" in head and head.endswith("a million EUR")
+
+
+def test_ranks_on_cpus_are_on_one_host_also_those_that_were_measured(tmp_path):
+    one = dataclasses.replace(run(), hosts=(Host(name="localhost", slots=1),))
+    points = [ScalePoint(name=f"w{ranks}", ranks=ranks, stage=2, hosts={}, state="measured", tokens_per_s=100.0 * ranks) for ranks in (1, 4)]
+    made = ScaleResult(spec="s", model="owner/model", mode="strong", precision="bf16", warm_up=1, windows=3, updates=9, points=tuple(points))
+    (tmp_path / "scale.json").write_text(made.to_json())
+    small = llama(layers=2, hidden=512, intermediate=1024)
+    found = make_planning(question(resolved=one, shape=small, gpu="cpu", measured=(tmp_path,)))
+    assert {(plan.candidate.ranks, plan.candidate.hosts) for plan in found.plans} == {(1, 1), (4, 1)}
+    assert found.gpus_per_node == 4 and {plan.candidate.origin for plan in found.plans} == {"measured"}
 
 
 def test_evaluations_are_in_a_plans_time(monkeypatch):

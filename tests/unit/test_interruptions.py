@@ -139,6 +139,12 @@ def test_an_elastic_run_may_run_out_of_hosts():
     assert some.mean_s < math.inf and some.late_s == math.inf
 
 
+def test_thousands_of_elastic_hosts_are_counted_at_once():
+    many = broken(WORK, hazard(0.001, hosts=12_500, elastic=True), 50)
+    # A thousandth of the hosts is lost by the end, half of that on average.
+    assert many.interruptions > 3 and many.mean_s == pytest.approx(many.paid_s, rel=1e-3) and many.mean_s > many.paid_s
+
+
 def test_with_notice_nothing_is_lost():
     risk = hazard(2, hosts=4, has_notice=True)
     times = sorted(Job(WORK, risk, 50, seed).run_with_notice() for seed in range(3000))

@@ -232,6 +232,7 @@ def test_one_point_for_other_verbs():
 def test_the_band_grows_with_the_distance():
     near, far = (half_width(ranks=ranks, anchor_ranks=8, communication_share=0.0, on_cpu=False) for ranks in (16, 512))
     assert TIED < near < far < UNTIED
-    assert half_width(ranks=8, anchor_ranks=8, communication_share=0.5, on_cpu=False) == TIED
+    assert half_width(ranks=8, anchor_ranks=8, communication_share=0.5, on_cpu=False, is_measured=True) == TIED
+    assert half_width(ranks=8, anchor_ranks=8, communication_share=0.5, on_cpu=False) > TIED
     assert half_width(ranks=8, anchor_ranks=None, communication_share=0.5, on_cpu=False) > UNTIED
     assert half_width(ranks=2, anchor_ranks=1, communication_share=0.0, on_cpu=True) > TIED_CPU > TIED

@@ -26,6 +26,7 @@ from launcher.memory.lengths import DataLengths
 from launcher.simulation.anchor import nearest, read_anchors, require_like
 from launcher.simulation.asking import prepared_files, real_deals
 from launcher.simulation.sweep import Question, simulate_all
+from launcher.simulation.uncertainty import TIED
 from tests.unit.made_runs import add_lines, line
 from tests.unit.planned_runs import llama, run
 from tests.unit.prepared_sets import prepared, section, tiny_source, write_rows
@@ -143,6 +144,24 @@ def test_a_measurement_of_something_else_is_refused(tmp_path):
     with pytest.raises(SpecError) as raised:
         require_like(anchors, dataclasses.replace(other, spec=spec), on_cpu=False, accelerator="h100-80")
     assert all(part in str(raised.value) for part in ("the model was owner/model", "the method was lora", "it ran on CPU cores, and h100-80"))
+
+
+def test_every_measurement_has_to_be_of_the_spec(tmp_path):
+    good, other = (scale_file(tmp_path / name, (8, 3, 1000.0)) for name in ("good", "other"))
+    (other / "scale.json").write_text((other / "scale.json").read_text().replace("owner/model", "another"))
+    with pytest.raises(SpecError, match="other was measured otherwise: the model was another") as raised:
+        require_like((*read_anchors(good), *read_anchors(other)), run(), on_cpu=False, accelerator="h100-80")
+    assert len(raised.value.problems) == 1
+
+
+def test_only_the_measured_point_itself_has_the_narrow_band(tmp_path):
+    def width(measured: Path, stage: int) -> float:
+        point = simulate_all(question(measured=measured, ranks=(8,), stages=(stage,))).points[0]
+        return point.high_s / point.update_seconds - 1
+
+    of_stage_3 = scale_file(tmp_path / "stage", (8, 3, 50_000.0))
+    assert width(of_stage_3, 3) == pytest.approx(TIED) and width(of_stage_3, 2) > TIED + 0.001
+    assert width(scale_file(tmp_path / "update", (8, 3, 50_000.0), global_batch_size=64), 3) > TIED + 0.001
 
 
 def with_data(folder: Path, rows: int = 60) -> tuple[ResolvedSpec, str]:
