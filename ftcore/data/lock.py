@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from ftcore.spec.errors import DataError
 from ftcore.spec.run_dir import fsync_path
 
 
@@ -20,6 +21,7 @@ def exclusive(path: Path, on_wait: Callable[[str], None] | None = None) -> Itera
     """Holds the lock file `path` (made if needed); waits while another process holds it. The kernel frees it when a process dies.
 
     `on_wait` is told once, before the wait, who holds it ("process 7 on host a"; empty when that isn't known).
+    Raises DataError where the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = _held(path, on_wait)
@@ -64,6 +66,10 @@ def _held(path: Path, on_wait: Callable[[str], None] | None) -> IO[str]:
                 on_wait(file.read(200))
                 on_wait = None
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            file.close()
+            fix = "set FTLAUNCH_CACHE to a folder on a disk that has locks"
+            raise DataError(f"the cache's disk has no file locks ({error.strerror})", where=str(path), fix=fix) from error
         # Whoever clears a cache away takes its lock file too: what is locked then is no longer the file of that name.
         if _is_still(path, file):
             return file

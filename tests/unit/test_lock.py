@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from ftcore.data.lock import exclusive, new_folder
+from ftcore.spec.errors import DataError
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -49,3 +53,12 @@ def test_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stop"):
         _make_half(tmp_path / "models" / "a")
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_disk_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(DataError, match="has no file locks"), exclusive(tmp_path / "x.lock"):
+        raise AssertionError("it went in")
