@@ -12,6 +12,7 @@ import torch
 
 from ftcore import dist, reduce_check
 from ftcore.spec.resolved import Host
+from launcher.preflight.channel import Probes
 from launcher.preflight.check import CheckOptions, check, ordered
 from launcher.preflight.finding import Connection, Finding, HostReport, Report, error, warning
 from launcher.preflight.reduce import reduce_command, run_all_reduce
@@ -108,7 +109,10 @@ def test_a_line_while_it_waits(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert capsys.readouterr().err == "\r\x1b[Kasking\r\x1b[K"
 
 
-def test_an_all_reduce_between_two_processes(tmp_path: Path) -> None:
+def test_an_all_reduce_between_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Probes.ask
+    # Hosts that answer are waited for until they do, however busy the machine is that both of them are.
+    monkeypatch.setattr(Probes, "ask", lambda self, orders, limit_s, *told: kept(self, orders, 120.0, *told))
     hosts = (Host(name="alpha", slots=1), Host(name="beta", slots=1))
     report = check(hosts, CheckOptions(transport=local, run_parent=tmp_path, cache=tmp_path, all_reduce=True, environment={"TOKEN": "secret"}))
     assert report.all_reduce is not None, report.errors
