@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ftcore.spec.sections import EvaluationSection, Spec
 from ftcore.train.loop import Trainer
 from tests.ranks.jobs import make_job, make_run
 from tests.ranks.specs import make_spec, with_section
+from tests.ranks.staged_time import StagedTime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +46,54 @@ def phase_spec(stage: int, updates: int, *, save_steps: int = 0, eval_steps: int
     return dataclasses.replace(spec, evaluation=EvaluationSection(eval_steps=eval_steps))
 
 
-def train_planned(rank: int, world_size: int, folder: str, planned: list[Planned], source: ModelSource, samples: str) -> list[float]:
-    """Trains each of them in one process group; the wall seconds of each loop on this rank."""
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """One rank's loop of one run."""
+
+    seconds: float
+    """From the first mark of its attribution until it told of the loop's end."""
+    outside_s: float
+    """What the loop computed before and after that."""
+
+
+class Marks:
+    """Keeps when a trainer's attribution looks at its clock, and when it tells."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self._taken: list[tuple[float, float]] = []
+        """The time, and what this thread has computed until then."""
+        self._last_told = 0
+        clock, tell = attribution._clock, attribution.tell
+        assert isinstance(clock, HostClock)
+        self._began = time.thread_time()
+
+        def read() -> float:
+            self._taken.append((time.perf_counter(), time.thread_time()))
+            return self._taken[-1][0]
+
+        def told(values: Sequence[float]) -> Any:
+            # A stretch ends with the next look at the clock.
+            self._last_told = len(self._taken)
+            return tell(values)
+
+        clock._read, attribution.tell = read, told  # type: ignore[method-assign]
+
+    def loop(self) -> Loop:
+        """Of the loop that ends here."""
+        (first, before), (last, until) = self._taken[0], self._taken[self._last_told]
+        return Loop(last - first, before - self._began + time.thread_time() - until)
+
+
+def train_planned(rank: int, world_size: int, folder: str, planned: list[Planned], source: ModelSource, samples: str) -> list[Loop]:
+    """Trains each of them in one process group."""
     ranks = dist.start()
-    walls = [_train(Path(folder), each, source, samples, ranks) for each in planned]
+    loops = [_train(Path(folder), each, source, samples, ranks) for each in planned]
     dist.barrier()
     dist.stop()
-    return walls
+    return loops
 
 
-def _train(folder: Path, planned: Planned, source: ModelSource, samples: str, ranks: Ranks) -> float:
+def _train(folder: Path, planned: Planned, source: ModelSource, samples: str, ranks: Ranks) -> Loop:
     run = folder / planned.name
     if ranks.is_first:
         make_run(run, planned.spec, ranks.world_size)
@@ -63,22 +103,22 @@ def _train(folder: Path, planned: Planned, source: ModelSource, samples: str, ra
     trainer = Trainer(engine, job, restore(engine, job))
     if planned.place and ranks.rank == planned.rank:
         plant(trainer, planned.place, planned.seconds)
-    began = time.perf_counter()
+    marks = Marks(trainer._attribution)
     trainer.run()
-    wall = time.perf_counter() - began
+    loop = marks.loop()
     engine.deepspeed.destroy()
     assert torch_dist.all_reduce.__module__ == "torch.distributed.distributed_c10d", "torch is left as it was"
-    return wall
+    return loop
 
 
-def wait_by_turns(rank: int, world_size: int, shift: float) -> dict[str, ToldPhases]:
-    """Collectives of every kind in which rank 1 is late, on clocks that are `shift` seconds apart; what was told of each."""
-    ranks = dist.start()
-    clock = HostClock(lambda: time.perf_counter() + shift * rank) if shift else None
-    attribution = Attribution(ranks, measures=True, clock=clock, clock_id=f"{host_clock_id()} {rank}" if shift else None)
+def wait_by_turns(rank: int, world_size: int, file: str, shift: float) -> dict[str, ToldPhases]:
+    """Collectives of every kind in which rank 1 is 0.2 s late, on clocks that are `shift` seconds apart; what was told of each."""
+    ranks, staged = dist.start(), StagedTime(Path(file))
+    attribution = Attribution(ranks, measures=True, clock=staged.clock(shift * rank), clock_id=f"{host_clock_id()} {rank}" if shift else None)
     attribution.listen()
     value, whole = torch.ones(1000), [torch.empty(1000) for _ in range(world_size)]
     told: dict[str, ToldPhases] = {}
+    late = (lambda: staged.move(0.2)) if rank == 1 else staged.comes_with_next_read
 
     def stretch(name: str) -> None:
         for _ in range(5):
@@ -94,32 +134,48 @@ def wait_by_turns(rank: int, world_size: int, shift: float) -> dict[str, ToldPha
         "broadcast": lambda: torch_dist.broadcast(value, 1),
     }.items():
         with attribution.during(FORWARD):
-            time.sleep(0.2 if rank == 1 else 0.0)
+            late()
             collective()
         stretch(name)
     with attribution.during(BACKWARD):
-        time.sleep(0.2 if rank == 1 else 0.0)
-        torch_dist.all_reduce(value, async_op=True).wait()
+        _wait_at_once(rank, staged, value)
     stretch("waits at once")
     with attribution.during(BACKWARD):
-        time.sleep(0.1 if rank == 1 else 0.0)
-        work = torch_dist.all_reduce(value, async_op=True)
-        time.sleep(0.3 - (0.1 if rank == 1 else 0.0))
-        work.wait()
+        _overlap(rank, staged, value)
     stretch("overlapped")
-    _beside(attribution, ranks)
+    group = dist.HostGroup(ranks)
+    with attribution.during(DATA_WAIT):
+        # Another thread's group, as that of a stream's readers, while the rank waits for data.
+        staged.move(0.2) if rank == 1 else staged.comes()
+        group.gather(rank)
     stretch("beside")
     attribution.close()
     dist.stop()
     return told
 
 
-def _beside(attribution: Attribution, ranks: Ranks) -> None:
-    """Another thread's group, as that of a stream's readers, while the rank waits for data."""
-    group = dist.HostGroup(ranks)
-    with attribution.during(DATA_WAIT):
-        time.sleep(0.2 if ranks.rank == 1 else 0.0)
-        group.gather(ranks.rank)
+def _wait_at_once(rank: int, staged: StagedTime, value: torch.Tensor) -> None:
+    if rank == 1:
+        staged.move(0.2)
+        torch_dist.all_reduce(value, async_op=True).wait()
+        return
+    work = torch_dist.all_reduce(value, async_op=True)
+    staged.comes_with_next_read()
+    work.wait()
+
+
+def _overlap(rank: int, staged: StagedTime, value: torch.Tensor) -> None:
+    """Rank 1 comes 0.1 s late to a collective that both wait for 0.3 s after the beginning."""
+    if rank == 1:
+        staged.move(0.1)
+        work = torch_dist.all_reduce(value, async_op=True)
+        staged.move_on(0.2)
+    else:
+        begun = staged.now
+        work = torch_dist.all_reduce(value, async_op=True)
+        staged.comes()
+        staged.wait_for(begun + 0.29)
+    work.wait()
 
 
 def lines_of(folder: Path, name: str) -> list[dict[str, Any]]:
