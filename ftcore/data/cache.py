@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from ftcore.data.columns import LAYOUT_VERSION, METADATA, Float32Array, check_of, columns_of, digest_of, pack_arrays, write_columns
 from ftcore.data.tokens import Int32Array, TokenSpan
 from ftcore.spec.errors import DataError
+
+SHARE_TRIES = 50
+"""Times, a fiftieth of a second apart, that the shared lock on a file is asked for: a listing of the caches holds each for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +177,14 @@ def _share(samples: SampleSet, path: str | Path) -> None:
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         weakref.finalize(samples, os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        for _ in range(SHARE_TRIES):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Somebody looks just now whether the file is used.
+                time.sleep(0.02)
+            else:
+                return
 
 
 def _list_views(column: Any) -> tuple[Int32Array, Any]:

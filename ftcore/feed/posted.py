@@ -42,7 +42,10 @@ class Posted(Generic[Made]):
             self._turn.notify_all()
         if self._depth <= 0:
             self._work_off()
-        elif self._thread is None:
+        elif self._thread is None or self._closing:
+            if self._thread is not None:
+                # `close` did not wait for it to the end.
+                self._thread.join()
             self._closing = False
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -56,11 +59,10 @@ class Posted(Generic[Made]):
     def close(self) -> None:
         """Ends the thread once it has made what is ordered; what it made is kept for a later `get`."""
         with self._turn:
-            thread, self._thread = self._thread, None
             self._closing = True
             self._turn.notify_all()
-        if thread is not None:
-            thread.join(CLOSE_S)
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
         while True:

@@ -185,7 +185,13 @@ class StreamReader:
                     self._errors[number] = _as_ft_error(error)
             if not drawn:
                 return
-            for (number, row), made in zip(drawn, self._make([(row.place, row.row) for _, row in drawn]), strict=True):
+            try:
+                all_made = self._make([(row.place, row.row) for _, row in drawn])
+            except FtError as error:
+                # A tokenizer that this host lacks: the others must hear of it too.
+                self._errors[drawn[0][0]] = error
+                return
+            for (number, row), made in zip(drawn, all_made, strict=True):
                 if made.error is not None:
                     self._errors.setdefault(number, made.error)
                 self._lanes[number].add(row, made.samples, made.dropped)

@@ -52,7 +52,8 @@ def _costs(result: ScaleResult) -> list[str]:
     price = result.price_per_hour
     rows = [(*_names(result), *COST_HEAD, *((f"price {result.currency}",) if price is not None else ()))]
     for point in result.measured:
-        told = (amount((point.device_minutes or 0.0) / 60 * price),) if price is not None else ()
+        minutes = point.device_minutes
+        told = (amount(minutes / 60 * price) if minutes is not None else "",) if price is not None else ()
         rows.append((*_which(point, result), *_cost(point), *told))
     return _grid(rows)
 

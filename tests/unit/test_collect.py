@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +17,12 @@ import pytest
 from ftcore.data.build import prepare_set
 from ftcore.data.cache import SampleSet
 from ftcore.data.collect import Choice, collect, main, used_by
+from ftcore.data.digests import file_digest
 from ftcore.data.lengths import note_lengths
-from ftcore.data.lock import exclusive
+from ftcore.data.lock import exclusive, if_free
 from ftcore.data.prepared import ModelSource, Prepared, PreparedSet
+from ftcore.data.reading.digest import source_digest
+from ftcore.data.reading.find import find_files
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.sections import DataSection, ModelSection, TrainingSet
 from tests.unit.prepared_sets import tiny_source
@@ -94,6 +99,27 @@ def test_what_a_run_reads_or_a_preparation_makes_stays(tiny: ModelSource, tmp_pa
     assert states(tmp_path, Choice()) == ["deleted"]
     assert files(tmp_path) == [each for each in files(tmp_path) if "digests" in each]
     assert states(tmp_path, Choice()) == []
+
+
+def test_a_file_that_is_looked_at_just_now_is_still_shared(tiny: ModelSource, tmp_path: Path) -> None:
+    prepared = made(tmp_path, "a", tiny)
+    with contextlib.ExitStack() as looks:
+        assert looks.enter_context(if_free(Path(prepared.arrow)))
+        ends = threading.Timer(0.1, looks.pop_all().close)
+        ends.start()
+        samples = SampleSet.open(prepared.arrow)
+    ends.join()
+    assert states(tmp_path, Choice()) == ["in use"] and len(samples) == 1
+
+
+def test_a_tab_is_no_comma_for_the_same_bytes(tiny: ModelSource, tmp_path: Path) -> None:
+    text = "prompt\tcompletion\na\tb\n"
+    digests = {}
+    for name in ("a.tsv", "b.csv", "c.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        source = find_files(TrainingSet(path=str(tmp_path / name)), "data.train", purpose="train", cache_dir=tmp_path)
+        digests[name] = source_digest(source, lambda path: file_digest(path, tmp_path))
+    assert digests["b.csv"] == digests["c.csv"] != digests["a.tsv"]
 
 
 def test_caches_of_runs_can_be_kept(tiny: ModelSource, tmp_path: Path) -> None:

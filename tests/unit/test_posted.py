@@ -61,12 +61,19 @@ def test_another_item_than_the_next_is_refused() -> None:
 def test_close_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ftcore.feed.posted.CLOSE_S", 0.05)
     stuck = threading.Event()
-    posted: Posted[bool] = Posted(lambda item: item == 0 or stuck.wait(600), first=0, until=3, depth=2, name="stuck")
+    made: list[int] = []
+
+    def make(item: int) -> bool:
+        made.append(item)
+        return item == 0 or stuck.wait(600)
+
+    posted: Posted[bool] = Posted(make, first=0, until=3, depth=2, name="stuck")
     posted.get(0)
     started = time.monotonic()
     posted.close()
     assert time.monotonic() - started < 60
-    stuck.set()
-    for thread in threading.enumerate():
-        if thread.name == "stuck":
-            thread.join(60)
+    threading.Timer(0.1, stuck.set).start()
+    # What is still being made then is not made twice.
+    assert (posted.get(1), posted.get(2), made) == (True, True, [0, 1, 2])
+    posted.close()
+    assert "stuck" not in [thread.name for thread in threading.enumerate()]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftcore.data.stream_source import Shard
-from ftcore.spec.errors import CheckpointError, DataError
-from ftcore.stream.course import Course, Exchange
+from ftcore.spec.errors import CheckpointError, DataError, SpecError
+from ftcore.stream.course import Course, Exchange, Made
 from ftcore.stream.offers import Offers
 from ftcore.stream.position import restored
 from ftcore.stream.reader import StreamReader
+from ftcore.stream.state import Place
 from tests.unit.stream_ranks import NumberedRows, ReadUpdate, Row, course, make, on_ranks, read_updates, samples_of
 
 FILES = (23, 0, 17, 41, 8, 30, 12)
@@ -125,6 +127,16 @@ def test_a_file_that_cannot_be_read_stops_all_ranks() -> None:
         StreamReader(course((5, 5), 2), Gone((5, 5)), make, exchange, (rank, 2), None).next()
 
     assert ["no such device" in str(error) for error in on_ranks(2, work)] == [True, True]
+
+
+def test_a_tokenizer_that_one_rank_lacks_stops_all_ranks() -> None:
+    def lacks(rows: Sequence[tuple[Place, Any]]) -> list[Made]:
+        raise SpecError("no tokenizer there")
+
+    def work(rank: int, exchange: Exchange) -> None:
+        StreamReader(course((5, 5), 2), NumberedRows((5, 5)), lacks if rank else make, exchange, (rank, 2), None).next()
+
+    assert ["no tokenizer there" in str(error) for error in on_ranks(2, work)] == [True, True]
 
 
 def test_a_sample_that_fits_nothing_is_refused() -> None:

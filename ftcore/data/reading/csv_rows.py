@@ -6,6 +6,7 @@ Fields are separated by tabs in a .tsv; else by commas, or by semicolons or tabs
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -87,7 +88,7 @@ def _header(lines: _Lines, source: Iterator[str]) -> tuple[str, list[str]]:
     """(delimiter, field names)."""
     file = lines.stream.file
     text = next((line for line in source if line.strip()), "")
-    delimiter = "\t" if _is_tsv(file.name) else _delimiter(text)
+    delimiter = "\t" if is_tsv(file.name) else _delimiter(text)
     try:
         # A name may hold a line end inside quotes, so the reader may need more lines.
         names = next(csv.reader(chain([text], source), delimiter=delimiter, strict=True), [])
@@ -101,8 +102,9 @@ def _header(lines: _Lines, source: Iterator[str]) -> tuple[str, list[str]]:
     return delimiter, names
 
 
-def _is_tsv(name: str) -> bool:
-    return ".tsv" in name.lower()[-9:]
+def is_tsv(name: str) -> bool:
+    """Whether a file's fields are separated by tabs whatever its header holds: by its name, packed or not."""
+    return re.search(r"\.tsv(\.gz|\.zst)?$", name.lower()) is not None
 
 
 def _delimiter(header: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftcore.data.extraction import builtin_bytes
+from ftcore.data.reading.csv_rows import is_tsv
 from ftcore.data.reading.rows import DataFile, Source
 from ftcore.spec.data_paths import BUILTIN_PREFIX
 
@@ -15,13 +16,14 @@ BLOB_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def source_digest(source: Source, remember: Callable[[Path], str]) -> str:
-    """sha256 over the files' bytes, their order and what is in them by their names (csv, jsonl, ...); their names and folders don't count.
+    """sha256 over the files' bytes, their order and what is in them by their names (csv, tsv, jsonl, ...); their names and folders don't count.
 
     `remember` gives the sha256 of a file, such as `digests.file_digest` with its cache. A file of the hub is known by its blob's id, with no need to read it.
     """
     digest = hashlib.sha256()
     for file in source.files:
-        digest.update(f"{file.kind} {_bytes_digest(file, source.revision, remember)}\n".encode())
+        kind = "tsv" if is_tsv(file.name) else file.kind
+        digest.update(f"{kind} {_bytes_digest(file, source.revision, remember)}\n".encode())
     return digest.hexdigest()
 
 
