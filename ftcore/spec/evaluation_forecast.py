@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, TypeVar
 
@@ -137,10 +136,9 @@ def _no_forecast(history: EvaluationHistory, fitted: Sequence[tuple[int, float]]
 
 def _when(history: EvaluationHistory, more: int) -> str:
     """After which update there are so many more evaluations; words for a spec that does not have them."""
-    to_come = history.to_come
-    if len(to_come) < more:
-        return f", and the run has only {len(to_come)}: evaluate more often (evaluation.eval_steps)"
-    return f", after update {to_come[more - 1]}"
+    if history.left < more:
+        return f", and the run has only {history.left}: evaluate more often (evaluation.eval_steps)"
+    return f", after update {history.coming(more - 1)}"
 
 
 def _gain(history: EvaluationHistory, gain: float | None) -> tuple[float, str]:
@@ -153,7 +151,8 @@ def _gain(history: EvaluationHistory, gain: float | None) -> tuple[float, str]:
 
 def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], gain: float) -> dict[str, Any]:
     """The fields that the curves decide."""
-    to_come, last = history.to_come, fitted[-1][0]
+    last = fitted[-1][0]
+    pairs = [(history.coming(place - 1) if place else last, history.coming(place)) for place in _thinned(range(history.left), MOST_GAINS)]
     curves = _curves(history, fitted)
     generator = random.Random(1)
     falls = [curve.at(last) - curve.end for curve in curves]
@@ -162,7 +161,7 @@ def _foreseen(history: EvaluationHistory, fitted: Sequence[tuple[int, float]], g
         "final": _interval([max(0.0, curve.end + generator.gauss(0, curve.noise)) for curve in curves]),
         "fall_to_come": _interval(falls),
         "noise": median(curve.noise for curve in curves),
-        "gain_update": _falls_under(curves, _thinned([*pairwise([last, *to_come])], MOST_GAINS), gain),
+        "gain_update": _falls_under(curves, pairs, gain),
         "stop_chance": chance,
         "stop_update": when,
         "band": _band(curves, fitted[0][0], history.total_updates),
@@ -233,7 +232,7 @@ def _stops(history: EvaluationHistory, curves: Sequence[_Course]) -> tuple[float
     if history.rule.patience == 0:
         return None, None
     now = history.rule.after(loss for _, loss in history.points)
-    generator, played = random.Random(2), history.to_come[:-1][:MOST_PLAYED]
+    generator, played = random.Random(2), history.due[:MOST_PLAYED]
     found = [_stop_of(now, curve, played, generator) for curve in curves]
     stops = [update for update in found if update is not None]
     return fmean(update is not None for update in found), float(median(stops)) if stops else None
@@ -254,7 +253,7 @@ def _notes(history: EvaluationHistory) -> tuple[str, ...]:
         notes.append("the loss mostly falls once more where the learning rate decays at the end, which evaluations before it can't tell")
     if not kind.startswith("constant"):
         notes.append("half of the curves go by updates, half by the sum of the learning rate, which falls towards the end")
-    if history.rule.patience and len(history.to_come) > MOST_PLAYED:
+    if history.rule.patience and history.left > MOST_PLAYED:
         notes.append(f"the chance of an early stop is that within the next {MOST_PLAYED} evaluations")
     if history.dropped:
         notes.append(f"{history.dropped} evaluations without a finite loss are left out")

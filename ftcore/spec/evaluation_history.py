@@ -68,13 +68,19 @@ class EvaluationHistory:
         return min(self.points, key=lambda point: (point[1], point[0]))
 
     @property
-    def to_come(self) -> tuple[int, ...]:
-        """Updates that are still evaluated after; the last one is the run's end."""
-        newest = self.points[-1][0]
-        if newest >= self.total_updates:
-            return ()
-        due = range((newest // self.eval_steps + 1) * self.eval_steps, self.total_updates, self.eval_steps) if self.eval_steps else ()
-        return (*due, self.total_updates)
+    def due(self) -> range:
+        """Updates before the last one that are still evaluated after: of a run without an end in sight more than a list could hold."""
+        newest, steps = self.points[-1][0], self.eval_steps
+        return range((newest // steps + 1) * steps, self.total_updates, steps) if steps else range(0)
+
+    @property
+    def left(self) -> int:
+        """Evaluations that are still to come, the one at the end among them."""
+        return len(self.due) + 1 if self.points[-1][0] < self.total_updates else 0
+
+    def coming(self, place: int) -> int:
+        """The update that the next evaluation (0), the one after it (1), ... is made after."""
+        return self.due[place] if place < len(self.due) else self.total_updates
 
 
 def evaluation_history(record: RunRecord) -> EvaluationHistory | None:
@@ -162,9 +168,13 @@ def _points(events: Iterable[Mapping[str, Any]], metric: str) -> tuple[tuple[tup
 def _ended(events: Sequence[Mapping[str, Any]], done: int, total: int) -> str:
     if done >= total:
         return f"all {total} updates are done"
-    for event in events:
+    for event in reversed(events):
         if event.get("event") == "early_stop":
             return f"early stopping has ended the run after update {int(number(event, 'update'))} of {total}"
-    if any(event.get("event") == "data_end" for event in events):
+        if event.get("event") == "loop_start":
+            # What ended an attempt before it is over: a run that is resumed with more patience goes on.
+            break
+    # Of data that have ended at the same update once more nothing is told.
+    if any(event.get("event") == "data_end" and number(event, "update") >= done for event in events):
         return f"its data have ended after update {done} of {total}"
     return ""

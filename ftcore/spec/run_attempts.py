@@ -122,7 +122,7 @@ def _wall_s(record: RunRecord, which: int, lines: list[Line], parts: list[Covere
 
 def _start(record: RunRecord, which: int, lines: list[Line]) -> float:
     started = _event(record, "launch_started", which)
-    if started:
+    if started and number(started, "time") > 0:
         return number(started, "time")
     times = [number(event, "time") for event in record.events if _attempt(event) == which and number(event, "time") > 0]
     times += [number(line, "time") - covered(line).wall_s for line in lines[:1] if number(line, "time") > 0]

@@ -143,13 +143,14 @@ def run(given: ScaleOptions, named: set[str]) -> None:
 
 
 def _simulate(given: ScaleOptions) -> None:
-    from launcher.scaling.asked import parse_counts, parse_stages
+    from launcher.scaling.asked import parse_grid
     from launcher.scaling.simulated import Simulated, simulation_text
 
+    ranks, stages = parse_grid(given.simulate, given.stages, "--simulate")
     asked = Simulated(
         options=spec_options(given, done="simulated"),
-        ranks=parse_counts(given.simulate, "--simulate"),
-        stages=parse_stages(given.stages),
+        ranks=ranks,
+        stages=stages,
         mode=given.mode,
         gpu=given.gpu,
         network=given.network,
@@ -258,6 +259,7 @@ def _go_on(given: ScaleOptions, path: Path) -> None:
 
 def _measure(sweep: Sweep, given: ScaleOptions) -> None:
     """What is left, then the result. Raises the FtError of what went wrong."""
+    from ftcore.spec.scale_result import WAITING
     from launcher.commands.launch import say
     from launcher.run_folder import shown
     from launcher.scaling.finish import require_good, show_result
@@ -278,4 +280,7 @@ def _measure(sweep: Sweep, given: ScaleOptions) -> None:
     show_result(sweep.folder, result, sweep.progress)
     if left:
         say(f"{len(left)} job{'s' if len(left) > 1 else ''} left; ftlaunch scale {shown(sweep.folder.path)} collects them, with --wait it waits for them")
+    never = [point.name for point in result.points if point.state == WAITING]
+    if never:
+        say(f"never queued: {', '.join(never)}; ftlaunch scale {shown(sweep.folder.path)} --submit queues them")
     require_good(result)

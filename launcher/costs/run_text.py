@@ -126,9 +126,16 @@ def _rest(cost: RunCost) -> str:
     price = ""
     if rest.cost is not None and rest.low_cost is not None and rest.high_cost is not None:
         price = f", {money(rest.cost, cost.currency)} ({money(rest.low_cost, '').strip()} to {money(rest.high_cost, '').strip()})"
-    ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(rest.ends_at))
     span = f"{rough_time(rest.seconds)} ({rough_time(rest.low_s)} to {rough_time(rest.high_s)})"
-    return f"{rest.updates:,} updates on {rest.ranks} rank{'s' if rest.ranks > 1 else ''}: {span}{price}; ends {ends} if it goes on now"
+    return f"{rest.updates:,} updates on {rest.ranks} rank{'s' if rest.ranks > 1 else ''}: {span}{price}{_ends(rest.ends_at)}"
+
+
+def _ends(at: float) -> str:
+    try:
+        return f"; ends {time.strftime('%Y-%m-%d %H:%M', time.localtime(at))} if it goes on now"
+    except (OverflowError, OSError):
+        # Later than a calendar has years for.
+        return ""
 
 
 def _attempt(each: AttemptCost, currency: str, *, is_running: bool) -> tuple[str, ...]:

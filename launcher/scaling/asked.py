@@ -48,11 +48,11 @@ def parse_stages(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def parse_grid(ranks: str, stages: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Both lists. Raises SpecError with the mistakes of both."""
+def parse_grid(ranks: str, stages: str, option: str = "--ranks") -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Both lists, the first one given by `option`. Raises SpecError with the mistakes of both."""
     problems: list[Problem] = []
     found: list[tuple[int, ...]] = []
-    for text, parse in ((ranks, lambda text: parse_counts(text, "--ranks")), (stages, parse_stages)):
+    for text, parse in ((ranks, lambda text: parse_counts(text, option)), (stages, parse_stages)):
         try:
             found.append(parse(text))
         except SpecError as error:

@@ -46,6 +46,7 @@ def identity_of(wanted: Wanted, request: ScaleRequest, code: str, libraries: dic
     return {
         "spec": {**spec, "cluster": {name: cluster[name] for name in _CLUSTER}},
         "hosts": hosts,
+        "ranks": {"on": "CPU cores" if wanted.share.accelerators is None else "accelerators"},
         "windows": {"warm_up": request.warm_up, "count": request.windows, "updates": request.window_updates},
         "files": _files(wanted),
         "code": {"ftlaunch": code},
@@ -88,7 +89,7 @@ def _told(name: str, old: Any, new: Any) -> str:
         return "ftlaunch's own code"
     if kind == "files":
         return f"the file {rest}"
-    label = rest if kind in ("spec", "libraries") else name
+    label = rest if kind in ("spec", "libraries") else "ranks on" if name == "ranks.on" else name
     return f"{label} ({_short(old)} -> {_short(new)})"
 
 

@@ -121,7 +121,7 @@ def share_of(machines: Machines, hosts: tuple[Host, ...], threads: int | None) -
 
 
 def busy_cores(stat: Path = Path("/proc/stat"), *, seconds: float = LOOK_S) -> float | None:
-    """How many cores of this machine are busy, over so many seconds (proc_stat(5): user to softirq without idle and iowait); None where nothing tells."""
+    """How many cores of this machine are busy, over so many seconds (proc_stat(5): user to steal without idle and iowait); None where nothing tells."""
     before = _ticks(stat)
     time.sleep(seconds)
     after = _ticks(stat)

@@ -182,8 +182,8 @@ def test_a_runs_evaluations_are_read(tmp_path):
     losses = [(update, power(update)) for update in range(50, 301, 50)]
     record = run_folder(tmp_path, [*evaluations((0, 3.0), *losses), *evaluations((300, 9.0), name="other"), *evaluations((300, power(300)))])
     history = evaluation_history(record)
-    assert history.points == ((0, 3.0), *losses) and history.warmup == 50 and history.best == losses[-1] and history.to_come[:2] == (350, 400)
-    assert history.to_come[-1] == TOTAL
+    assert history.points == ((0, 3.0), *losses) and history.warmup == 50 and history.best == losses[-1]
+    assert [history.coming(place) for place in range(history.left)] == list(range(350, TOTAL + 1, 50))
     found = forecast(record)
     assert found.state == FORECAST and found.fitted == 5 and found.metric == "loss" and "learning rate" in found.notes[0]
     assert forecast(record, gain=0.5).gain_update.middle == 300
@@ -206,6 +206,12 @@ def test_runs_without_a_forecast(tmp_path):
     assert stopped.state == ENDED and "early stopping" in stopped.reason
     ran_out = forecast(run_folder(tmp_path, [*evaluations((50, 1.0)), {"event": "data_end", "update": 300}]))
     assert ran_out.state == ENDED and "data have ended" in ran_out.reason
+    began = {"event": "loop_start", "update": 200, "attempt": 2}
+    for ended in ("early_stop", "data_end"):
+        # Resumed with more patience, or with more data.
+        assert forecast(run_folder(tmp_path, [*evaluations((50, 1.0)), {"event": ended, "update": 200}, began])).state == TOO_FEW
+    still = forecast(run_folder(tmp_path, [*evaluations((50, 1.0)), {"event": "data_end", "update": 300}, began]))
+    assert still.state == ENDED and "data have ended" in still.reason
     decay = run_folder(tmp_path, evaluations((50, 1.0)), schedule={"lr_scheduler_type": "warmup_stable_decay", "warmup_steps": 0})
     assert "decays at the end" in forecast(decay).notes[0]
 
@@ -214,6 +220,13 @@ def test_stops_are_counted_as_the_trainer_counts():
     rule = StopRule(patience=2, threshold=0.1).after([2.0, 1.95, 1.89])
     assert rule.without_gain == 2 and rule.lowest == 1.89 and rule.is_over
     assert not StopRule().after([1.0, 2.0, 3.0]).is_over
+
+
+def test_a_run_without_an_end_in_sight_fills_no_memory():
+    history = dataclasses.replace(made(power, noise=0.002, patience=3), total_updates=10**12)
+    found = forecast_history(history, gain=0.001)
+    assert history.left == 2 * 10**10 - 10 and history.coming(history.left - 1) == 10**12 and found.state == FORECAST
+    assert forecast_history(dataclasses.replace(history, points=history.points[:3])).reason.endswith("3 more, after update 250")
 
 
 def test_long_runs_are_looked_at_in_part():

@@ -89,6 +89,18 @@ def test_the_rest_by_hand(tmp_path):
     assert stopped.rest.ends_at == pytest.approx(START + 10_000 + 960)
 
 
+def test_times_that_no_clock_can_have_are_borne(tmp_path):
+    folder = made_run(tmp_path / "run")
+    events = [json.loads(text) for text in (folder / "events.jsonl").read_text().splitlines()]
+    # A launch that lost its time does not last since 1970.
+    events[0] |= {"time": "nan"}
+    (folder / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    assert run_cost(read_run(folder), now=0.0).attempts[0].wall_s == pytest.approx(660)
+    lines = [json.loads(text) | {"total_updates": 2**62} for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    assert " updates on 2 ranks: " in render_report(report_run(folder, gain=None, price=None, currency=None, now=START))
+
+
 def test_few_lines_leave_much_open(tmp_path):
     folder = made_run(tmp_path / "run")
     (folder / "metrics.jsonl").write_text(json.dumps(line(1, 1, START + 72)) + "\n")

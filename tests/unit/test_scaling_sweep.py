@@ -62,10 +62,11 @@ def _run_of(started: Runs, errors: dict[str, BaseException]) -> Callable[..., No
     return start
 
 
-def make_sweep(folder: Path, asked: ScaleRequest | None = None, *, cores: int = 2) -> Sweep:
+def make_sweep(folder: Path, asked: ScaleRequest | None = None, *, cores: int = 2, on_accelerators: bool = False) -> Sweep:
     asked = asked or request()
     folder.mkdir(exist_ok=True)
-    return Sweep(folder=ScaleDir(folder), request=asked, wanted=plan_points(asked, machines(cores=cores), 1), variables={})
+    wanted = plan_points(asked, machines(cores=cores, on_accelerators=on_accelerators), 1)
+    return Sweep(folder=ScaleDir(folder), request=asked, wanted=wanted, variables={})
 
 
 def go(sweep: Sweep) -> None:
@@ -136,6 +137,12 @@ def test_a_changed_spec_is_measured_again(tmp_path: Path, runs: Runs, capsys: py
     resolved = here()
     go(make_sweep(tmp_path, request(dataclasses.replace(resolved, spec=change(resolved.spec)))))
     assert len(runs) == 4 and f"2 ranks in stage 2: measured again: changed since: {told}" in capsys.readouterr().out
+
+
+def test_what_cpu_cores_took_is_no_measurement_of_accelerators(tmp_path: Path, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    go(make_sweep(tmp_path))
+    go(make_sweep(tmp_path, on_accelerators=True))
+    assert len(runs) == 4 and "measured again: changed since: ranks on (CPU cores -> accelerators)" in capsys.readouterr().out
 
 
 def test_changed_code_and_windows_are_measured_again(tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,7 @@ def on_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (("--ranks", "1", "optimizer.learning_rate=fast"), 2, "learning_rate"),
         (("--simulate", "8", "--windows", "2"), 2, "--windows: --simulate runs nothing"),
         (("--simulate", "0"), 2, "0 is no number of ranks"),
+        (("--simulate", "0", "--stages", "4"), 2, "ftlaunch: 2 problems"),
         (("--gpu", "h100-80"), 2, "--gpu: only with --simulate"),
         (("--json",), 2, "--json: only with --simulate"),
         (("--wait",), 2, "--wait: only with --submit"),
@@ -69,6 +70,12 @@ def test_a_folder_goes_on_as_it_was_asked_for(tmp_path: Path, capsys: pytest.Cap
     assert "KEY=VALUE: " in capsys.readouterr().err
     assert main(["scale", str(tmp_path), "--submit"]) == 2
     assert "is measured from here, not by jobs" in capsys.readouterr().err
+
+
+def test_points_that_never_became_a_job_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_request(ScaleDir(tmp_path), request(scheduler=SchedulerSection(slots_per_node=2), on_cpu=True))
+    assert main(["scale", str(tmp_path)]) == 0
+    assert "never queued: w1-zero2, w2-zero2; ftlaunch scale" in capsys.readouterr().out
 
 
 def test_a_simulation_needs_an_accelerator_that_is_known(capsys: pytest.CaptureFixture[str]) -> None:
