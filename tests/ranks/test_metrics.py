@@ -86,8 +86,9 @@ def test_sums_are_whole_with_any_logging_steps(trained: dict[str, RunRecord]) ->
         assert [line[f"window_{count}"] for line in sparse] == [sum(own[:4]), sum(own[4:8]), sum(own[8:])]
         if count != "computed_tokens":
             assert [line[f"{count}_seen"] for line in sparse] == [sum(own[:4]), sum(own[:8]), sum(own)]
-    for line in sparse:
-        assert line["phase_seconds"] > 0.9 * line["window_train_seconds"] >= 0.9 * line["seconds"]
+    for line, own in zip(sparse, trained["sparse"].ranks[0], strict=True):
+        # Of the rank that writes the line: the other one may have come later to the run.
+        assert own["phase_seconds"] > 0.9 * line["window_train_seconds"] >= 0.9 * line["seconds"]
         assert line["tokens_per_s"] == pytest.approx(line["window_tokens"] / line["window_train_seconds"])
     assert sum(line["window_tokens"] for lines in trained["sparse"].ranks.values() for line in lines) == sum(line["tokens"] for line in every)
 
