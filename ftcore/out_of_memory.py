@@ -108,7 +108,7 @@ def _micro_step(frame: FrameType) -> dict[str, Any]:
     if frame.f_code.co_name != "run_update":
         return {}
     held, index = frame.f_locals.get("held"), frame.f_locals.get("index")
-    if not hasattr(held, _MICRO_STEP):
+    if held is None or not hasattr(held, _MICRO_STEP):
         return {}
     return {"micro_step": index, "segments": sorted(map(int, held.segment_lengths), reverse=True), "supervised_tokens": int(held.supervised_tokens)}
 

@@ -103,11 +103,11 @@ def _copy(facts: Facts) -> tuple[str, list[str]]:
 
 def _data(facts: Facts) -> tuple[str, list[str]]:
     spec = facts.spec
-    streams = spec is None or any(each.streaming for each in spec.data.keyed_training.values())
+    streams = spec is None or spec.data.streaming
     meaning = "the training waits for the next update's samples."
     return meaning, [
         "`ftlaunch data`: what a row's reading and its template take",
-        "data.train.streaming: false prepares the rows once, before the training" if streams else "",
+        "data.streaming: false prepares the rows once, before the training" if streams else "",
         "the cache's disk (FTLAUNCH_CACHE): local to the host, not on a share that many read",
         "the host's cores: what prepares samples needs one of its own beside the ranks",
     ]

@@ -16,6 +16,8 @@ MOST_AT_ONCE = 1 << 20
 """Bytes that are unpacked of them before they are looked at."""
 MOST_OF_AN_EVENT = 1 << 24
 """Characters; what is longer and still no JSON object is broken."""
+MOST_OF_A_HEAD = 1 << 22
+"""Characters before the events; other JSON beside traces may be of any size."""
 _EVENTS_KEY = '"traceEvents"'
 _RANK = re.compile(r'"rank":\s*(\d+)')
 _HOST = re.compile(r'"host_name":\s*"([^"\\]*)"')
@@ -71,7 +73,7 @@ class TraceFile:
     def _head(self, pieces: Iterator[str]) -> str | None:
         """What follows the bracket of the events; None without one. Notes the rank and the host on the way."""
         text = ""
-        for piece in pieces:
+        while len(text) < MOST_OF_A_HEAD and (piece := next(pieces, "")):
             text += piece
             start = text.find(_EVENTS_KEY)
             bracket = text.find("[", start) if start >= 0 else -1

@@ -59,7 +59,9 @@ class RankTime:
         self.collectives += collectives_of(recorded, training_threads(recorded), window)
         self.operators = added([self.operators, taken_by_operator(recorded, window)])
         self.kernels = added([self.kernels, taken_by_kernel(recorded, window)])
-        self.memory |= recorded.memory
+        for device, (first, peak) in recorded.memory.items():
+            known_first, known_peak = self.memory.get(device, (first, peak))
+            self.memory[device] = (known_first, max(known_peak, peak))
 
     @property
     def updates(self) -> list[int]:

@@ -38,11 +38,13 @@ class Spans:
 
     def add(self, event: dict[str, Any], name: int, thread: int, link: int = -1) -> None:
         start = float(event["ts"])
+        end = start + max(0.0, float(event.get("dur", 0.0)))
+        # First what may be refused: a link that is no such number leaves nothing of the event.
+        self.links.append(link)
         self.starts.append(start)
-        self.ends.append(start + max(0.0, float(event.get("dur", 0.0))))
+        self.ends.append(end)
         self.names.append(name)
         self.threads.append(thread)
-        self.links.append(link)
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from ftcore.spec.errors import FtError
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
+from ftcore.spec.run_lines import Line, by_update, json_lines
 
 WARM_UP = 2
 """Updates at the beginning of a run that say nothing of its speed."""
@@ -25,8 +24,8 @@ class RunFacts:
 
     name: str = ""
     resolved: ResolvedSpec | None = None
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    by_rank: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    metrics: list[Line] = field(default_factory=list)
+    by_rank: dict[int, list[Line]] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int | None:
@@ -36,9 +35,10 @@ class RunFacts:
         """Tokens that each rank computed in these updates; ranks without a line for each of them are missing."""
         wanted, found = set(updates), {}
         for rank, lines in self.by_rank.items():
-            counts = {line["update"]: line.get("computed_tokens", line.get("tokens")) for line in lines if line.get("update") in wanted}
-            if counts.keys() == wanted and all(isinstance(count, int) for count in counts.values()):
-                found[rank] = sum(counts.values())
+            counts = {line["update"]: line.get("computed_tokens", line.get("tokens")) for line in lines if line["update"] in wanted}
+            known = [count for count in counts.values() if isinstance(count, int)]
+            if len(known) == len(wanted):
+                found[rank] = sum(known)
         return found if wanted else {}
 
     def unprofiled_update_s(self, profiled: Sequence[int]) -> float | None:
@@ -47,7 +47,7 @@ class RunFacts:
             return None
         # The update after the last one pays for writing the trace.
         left_out = {*profiled, max(profiled) + 1}
-        seconds = {line["update"]: line["seconds"] for line in self.metrics if isinstance(line.get("update"), int) and isinstance(line.get("seconds"), float)}
+        seconds = {line["update"]: line["seconds"] for line in self.metrics if isinstance(line.get("seconds"), float)}
         others = sorted((update for update in seconds if update not in left_out and update > WARM_UP), key=lambda update: abs(update - profiled[0]))
         return median(seconds[update] for update in others[:NEAREST]) if others else None
 
@@ -57,26 +57,10 @@ def read_run_facts(folder: Path) -> RunFacts:
     run_dir = RunDir(folder)
     if not run_dir.resolved.is_file():
         return RunFacts()
-    facts = RunFacts(name=folder.name, metrics=_lines(run_dir.metrics))
+    facts = RunFacts(name=folder.name, metrics=by_update(json_lines(run_dir.metrics)))
     try:
         facts.resolved = load_resolved(run_dir.resolved)
     except FtError:
         return facts
-    facts.by_rank = {rank: lines for rank in range(facts.resolved.world_size) if (lines := _lines(run_dir.rank_metrics(rank)))}
+    facts.by_rank = {rank: lines for rank in range(facts.resolved.world_size) if (lines := by_update(json_lines(run_dir.rank_metrics(rank))))}
     return facts
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    found = []
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found

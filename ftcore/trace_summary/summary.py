@@ -53,7 +53,8 @@ def read_ranks(paths: Sequence[Path], told: Callable[[int, int], None]) -> tuple
 
 def summarise(ranks: Sequence[RankTime], problems: Sequence[str], run: RunFacts) -> dict[str, Any]:
     """The content of summary.json. Seconds are of all the profiled updates together, of one rank; at the top as a mean over the ranks."""
-    waiting = waiting_of(ranks)
+    # The last to come may be one that was not profiled.
+    waiting = waiting_of(ranks) if run.world_size in (None, len(ranks)) else None
     on_device = any(each.on_device for each in ranks)
     updates = sorted({number for each in ranks for number in each.updates})
     wall = mean(each.wall_s for each in ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ import pytest
 from ftcore import trace_summary
 from ftcore.spec.errors import CheckpointError
 from ftcore.trace_summary.__main__ import summarise_folder
+from ftcore.trace_summary.advice import Facts, advice
+from ftcore.trace_summary.events import MOST_OF_A_HEAD
 from ftcore.trace_summary.parts import PARTS
+from ftcore.trace_summary.run_facts import RunFacts, read_run_facts
+from ftcore.trace_summary.summary import read_ranks, summarise, traces_in
 from tests.unit.made_traces import Event, event, kernel, launch, operator, phase, update, write_trace
+from tests.unit.planned_runs import run as planned_run
 
 SCHEMA = Path(trace_summary.__file__).with_name("summary.schema.json")
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -207,6 +213,18 @@ def test_advice_begins_with_the_largest_part(tmp_path: Path) -> None:
     assert [part for part in PARTS if part not in [each["part"] for each in told]] == ["copy", "gap"]
 
 
+@pytest.mark.parametrize("on_device", [True, False])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_advice_reads_the_spec_of_the_run(on_device: bool, streaming: bool) -> None:
+    spec = planned_run().spec
+    spec = dataclasses.replace(spec, data=dataclasses.replace(spec.data, streaming=streaming))
+    shares = {part: 1 / len(PARTS) for part in PARTS}
+    told = advice(Facts(shares=shares, spec=spec, ranks=8, waiting_share=0.6, overlap_share=0.1, cause="", on_device=on_device, synchronisations_an_update=1))
+    knobs = {each["part"]: each["knobs"] for each in told}
+    assert all(knobs[part] for part in PARTS)
+    assert any(knob.startswith("data.streaming: false") for knob in knobs["data"]) == streaming
+
+
 def test_the_page_holds_the_numbers(tmp_path: Path) -> None:
     write_trace(tmp_path / "rank_0.json.gz", gpu_update())
     write_trace(tmp_path / "rank_1.json.gz", gpu_update(), rank=1)
@@ -232,3 +250,42 @@ def test_a_summary_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "out" / "summary.json").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="can't be written: Is a directory"):
         summarise_folder(tmp_path, tmp_path / "out")
+
+
+def test_an_event_that_is_not_as_torch_writes_it_leaves_nothing(tmp_path: Path) -> None:
+    odd = [{**operator("aten::mm", 10, 20), "dur": None}, operator("aten::mm", 10, 20, External_id=2**70), {**operator("aten::mm", 10, 20), "ts": "soon"}]
+    write_trace(tmp_path / "rank_0.json", [*odd, operator("aten::add", 100, 150)], packed=False)
+    found = summary_of(tmp_path)
+    assert [each["name"] for each in found["operators"]] == ["aten::add"] and found["wall_s"] == pytest.approx(50e-6)
+
+
+def test_large_json_of_others_is_not_read_for_a_head(tmp_path: Path) -> None:
+    write_trace(tmp_path / "rank_0.json.gz", gpu_update())
+    rows = json.dumps({"text": "x" * 1000}) + ","
+    (tmp_path / "rows.json").write_text("[" + rows * (2 * MOST_OF_A_HEAD // len(rows)) + '{"traceEvents": []}]')
+    assert summary_of(tmp_path)["problems"] == ['rows.json is no Chrome trace: it has no "traceEvents"']
+
+
+def test_the_largest_memory_of_several_traces_counts(tmp_path: Path) -> None:
+    for number, peak in enumerate((900, 300), start=1):
+        told = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "args": {"Total Allocated": peak, "Device Type": 0}}
+        write_trace(tmp_path / f"rank_0_from_{number}.json.gz", [operator("aten::mm", 0, 10), told])
+    assert summary_of(tmp_path)["ranks"][0]["memory"] == {"cpu": {"first_bytes": 900, "peak_bytes": 900}}
+
+
+def test_waiting_is_not_told_where_a_rank_was_not_profiled(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_trace(tmp_path / f"rank_{rank}.json.gz", gpu_update(wait=10.0 * rank), rank=rank)
+    ranks, problems = read_ranks(traces_in(tmp_path), lambda done, total: None)
+    of_two, of_four = (summarise(ranks, problems, RunFacts(resolved=planned_run(ranks=count))) for count in (2, 4))
+    assert of_two["communication"]["waiting_s"] == pytest.approx(5e-6)
+    assert of_four["communication"]["waiting_s"] is None and of_four["ranks"][0]["communication"]["transfer_s"] is None
+
+
+def test_odd_lines_of_a_run_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "resolved.json").write_text(planned_run(ranks=1).to_json())
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics.jsonl").write_text('{"update": 9, "seconds": NaN}\n{"update": [1], "seconds": 2.0}\n{"update": 8, "seconds": 0.5}\n')
+    (tmp_path / "metrics/rank_0.jsonl").write_text('{"update": [1], "tokens": 3}\n{"update": 1, "tokens": 5}\n')
+    facts = read_run_facts(tmp_path)
+    assert facts.tokens([1]) == {0: 5} and facts.unprofiled_update_s([1]) == 0.5
