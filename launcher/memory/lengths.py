@@ -73,10 +73,16 @@ def _scaled(stored: StoredLengths, by: float, origin: str) -> DataLengths:
         supervised_tokens=stored.supervised_tokens * by,
         squares=stored.squares * by,
         longest=stored.longest,
-        histogram={int(bound): round(count * by) for bound, count in stored.histogram.items()},
+        histogram=_whole({int(bound): count * by for bound, count in stored.histogram.items()}),
         origin=origin,
         is_assumed=by != 1.0,
     )
+
+
+def _whole(counts: Mapping[int, float]) -> dict[int, int]:
+    """A histogram in whole samples; empty, as where none were counted, if it holds too few for any to be left."""
+    whole = {bound: round(count) for bound, count in counts.items()}
+    return whole if any(whole.values()) else {}
 
 
 def _assumed(resolved: ResolvedSpec, dataset: DataSet) -> DataLengths:
@@ -125,18 +131,18 @@ def _drawn(size: int, rule: TrainingSet) -> float:
 
 def joined(parts: Mapping[str, tuple[DataLengths, float]]) -> DataLengths:
     """Several sets as one; each is taken so many times."""
-    histogram: dict[int, int] = {}
+    counts: dict[int, float] = {}
     has_all = all(each.histogram for each, _ in parts.values())
     for each, times in parts.values():
         for bound, count in each.histogram.items() if has_all else ():
-            histogram[bound] = histogram.get(bound, 0) + round(count * times)
+            counts[bound] = counts.get(bound, 0.0) + count * times
     return DataLengths(
         samples=max(1, round(sum(each.samples * times for each, times in parts.values()))),
         tokens=sum(each.tokens * times for each, times in parts.values()),
         supervised_tokens=sum(each.supervised_tokens * times for each, times in parts.values()),
         squares=sum(each.squares * times for each, times in parts.values()),
         longest=max(each.longest for each, _ in parts.values()),
-        histogram=dict(sorted(histogram.items())),
+        histogram=_whole(dict(sorted(counts.items()))),
         origin="; ".join(f"{name}: {each.origin}" for name, (each, _) in parts.items()),
         is_assumed=any(each.is_assumed for each, _ in parts.values()),
     )

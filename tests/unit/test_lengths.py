@@ -16,8 +16,9 @@ from ftcore.data.lengths import note_lengths
 from ftcore.spec.lengths import file_state, length_bin, lengths_path, read_lengths
 from ftcore.spec.resolved import ResolvedSpec
 from launcher.memory.data_guess import BUILTIN_ROWS
-from launcher.memory.lengths import data_lengths
-from tests.unit.planned_runs import run
+from launcher.memory.lengths import data_lengths, joined
+from launcher.simulation.dealt import deal_by_lengths
+from tests.unit.planned_runs import llama, run
 
 
 def planned(folder: Path, text: str = "x" * 1000) -> ResolvedSpec:
@@ -79,6 +80,18 @@ def test_a_file_that_has_changed_is_scaled(tmp_path):
     assert found.samples == 30 and found.tokens == 3000 and found.is_assumed and "changed since" in found.origin
     os.remove(resolved.spec.data.train.path)
     assert data_lengths(resolved, resolved.spec.data.train).samples == 10
+
+
+def test_a_file_that_has_shrunk_to_a_few_rows_has_no_histogram(tmp_path):
+    resolved = planned(tmp_path)
+    prepare(resolved, [10 * number for number in range(1, 60)])
+    path = Path(resolved.spec.data.train.path)
+    path.write_bytes(path.read_bytes()[:20])
+    found = data_lengths(resolved, resolved.spec.data.train)
+    # Of each length less than half a sample is left: updates are made up of mean ones.
+    assert found.histogram == {} and found.samples >= 1
+    assert deal_by_lengths(resolved, llama(layers=2), found).tokens > 0
+    assert joined({"a": (found, 1.0), "b": (dataclasses.replace(found, histogram={10: 1, 20: 1}), 0.1)}).histogram == {}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"version": 99}', '{"version": 1, "rows": "many"}'])
