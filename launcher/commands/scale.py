@@ -236,10 +236,10 @@ def _subject(given: ScaleOptions, variables: dict[str, str]) -> Subject:
 
 def _go_on(given: ScaleOptions, path: Path) -> None:
     """A test whose folder is named: points that are left are measured, jobs collected."""
+    from ftcore.spec.scale_result import ScaleDir
     from launcher.environment import read_env_file
     from launcher.run_folder import locked, shown
     from launcher.scaling.request import read_request
-    from launcher.scaling.result import ScaleDir
     from launcher.scaling.start import lock_of, look_around, open_sweep
     from launcher.scaling.sweep import recall
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from ftcore.spec.scale_result import Agreement, ScaleDir, ScalePoint, ScaleResult, read_scale
+from ftcore.spec.scale_result import ScaleDir, ScaleResult
 from launcher.run_folder import write_files
-
-__all__ = ["Agreement", "ScaleDir", "ScalePoint", "ScaleResult", "read_result", "write_result"]
-
-read_result = read_scale
-"""The result in a SCALE folder or its scale.json. Raises CheckpointError when it is missing or damaged."""
 
 
 def write_result(folder: ScaleDir, result: ScaleResult) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ftcore.spec.errors import CheckpointError, DataError, DoesNotFitError, FtError, SpecError, TrainingError
 from ftcore.spec.run_dir import RunDir
-from ftcore.spec.scale_result import BAD_STATES, DOES_NOT_FIT, FAILED, QUEUED, REFUSED, RUNNING, ScaleDir, ScalePoint, ScaleResult
+from ftcore.spec.scale_result import BAD_STATES, DOES_NOT_FIT, FAILED, QUEUED, REFUSED, RUNNING, ScaleDir, ScalePoint, ScaleResult, read_scale
 from launcher.ds_config import render_ds_config
 from launcher.failure import RunFailedError, RunStoppedError, first_line
 from launcher.launching import NewRun, reach_with_room
@@ -24,7 +24,7 @@ from launcher.scaling.machines import busy_cores
 from launcher.scaling.measure import Windows, read_measurement
 from launcher.scaling.points import Wanted
 from launcher.scaling.request import ScaleRequest
-from launcher.scaling.result import read_result, write_result
+from launcher.scaling.result import write_result
 from launcher.short_runs import short_manner, start_short
 from launcher.topology import is_local
 
@@ -85,7 +85,7 @@ def recall(sweep: Sweep, *, anew: bool = True) -> None:
 
     Without `anew` nothing is measured again: points are as they were.
     """
-    earlier = {point.name: point for point in read_result(sweep.folder.path).points} if sweep.folder.result.is_file() else {}
+    earlier = {point.name: point for point in read_scale(sweep.folder.path).points} if sweep.folder.result.is_file() else {}
     for wanted in sweep.wanted:
         refusal = sweep.request.refused.get(wanted.name)
         before = earlier.get(wanted.name)

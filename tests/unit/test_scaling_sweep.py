@@ -14,7 +14,7 @@ import pytest
 from ftcore.spec.errors import CheckpointError, ClusterError, DataError, DoesNotFitError, FtError, TrainingError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_lines import PHASES
-from ftcore.spec.scale_result import ScaleDir, parse_result
+from ftcore.spec.scale_result import ScaleDir, parse_result, read_scale
 from launcher import short_runs
 from launcher.failure import RunFailedError, RunStoppedError
 from launcher.scaling import result as result_module
@@ -23,7 +23,6 @@ from launcher.scaling.finish import PointsMissingError, require_good
 from launcher.scaling.identity import differences, read_identity
 from launcher.scaling.points import plan_points
 from launcher.scaling.request import ScaleRequest, read_request, write_request
-from launcher.scaling.result import read_result
 from launcher.scaling.sweep import Sweep, measure_here, recall
 from launcher.scaling.table import render_result
 from tests.unit.scaled import here, machines, point, request, result, write_run
@@ -77,7 +76,7 @@ def go(sweep: Sweep) -> None:
 def test_every_point_is_measured_and_kept(tmp_path: Path, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = make_sweep(tmp_path, request(ranks=(1, 2, 4)))
     go(sweep)
-    found = read_result(tmp_path)
+    found = read_scale(tmp_path)
     assert runs == ["w1-zero2", "w2-zero2", "w4-zero2"] and found == sweep.result
     assert [each.speedup for each in found.points] == [1.0, 2.0, 4.0] and found.agreement.passed
     assert [each.oversubscribed for each in found.points] == [False, False, True] and found.points[2].normalised_efficiency == 2.0
@@ -110,9 +109,9 @@ def test_the_file_is_as_its_schema_says(tmp_path: Path, runs: Runs) -> None:
 
 def test_measured_points_are_not_measured_again(tmp_path: Path, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     go(make_sweep(tmp_path))
-    before = read_result(tmp_path)
+    before = read_scale(tmp_path)
     go(make_sweep(tmp_path, request(ranks=(1, 2, 4))))
-    assert runs == ["w1-zero2", "w2-zero2", "w4-zero2"] and read_result(tmp_path).points[:2] == before.points
+    assert runs == ["w1-zero2", "w2-zero2", "w4-zero2"] and read_scale(tmp_path).points[:2] == before.points
     assert "1 rank in stage 2: measured already" in capsys.readouterr().out
 
 
@@ -212,7 +211,7 @@ def test_what_would_end_every_point_ends_the_test(tmp_path: Path, monkeypatch: p
     sweep = make_sweep(tmp_path, request(ranks=(1, 2, 4)))
     with pytest.raises(type(error)):
         go(sweep)
-    kept = read_result(tmp_path)
+    kept = read_scale(tmp_path)
     assert started == ["w1-zero2", "w2-zero2"] and [each.state for each in kept.points] == ["measured", "waiting", "waiting"]
     monkeypatch.setattr(short_runs, "start_new", _run_of(started, {}))
     go(make_sweep(tmp_path, request(ranks=(1, 2, 4))))
@@ -276,9 +275,9 @@ def test_requests_and_results_that_are_damaged(tmp_path: Path) -> None:
     for text in ("", "[]", '{"schema": 9}', '{"schema": 1}'):
         folder.result.write_text(text)
         with pytest.raises(CheckpointError, match="not a result of ftlaunch scale"):
-            read_result(tmp_path)
+            read_scale(tmp_path)
     with pytest.raises(CheckpointError, match="can't read"):
-        read_result(tmp_path / "nowhere")
+        read_scale(tmp_path / "nowhere")
     folder.result.write_bytes(b"\xff")
     with pytest.raises(CheckpointError, match="not UTF-8"):
-        read_result(folder.result)
+        read_scale(folder.result)
