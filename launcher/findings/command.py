@@ -34,7 +34,8 @@ def explain(folder: Path, *, wants_html: bool, is_quiet: bool) -> str:
         try:
             write_findings(run_dir, found)
         except OSError as error:
-            say(f"warning: {shown(run_dir.path)}: findings.txt can't be written: {error.strerror}", err=True)
+            files = "findings.txt and findings.html" if wants_html else "findings.txt"
+            say(f"warning: {shown(run_dir.path)}: {files} can't be written: {error.strerror}", err=True)
             continue
         finally:
             texts.append(to_json(found))

@@ -13,6 +13,7 @@ from launcher.inspect.report import Report, look
 from launcher.json_lines import Message
 from launcher.progress import number
 from launcher.submission.record import is_submitted
+from launcher.time_left import MOST_LINES, seconds_left
 from launcher.watching.curve import Curve
 from launcher.watching.notices import notice
 from launcher.watching.rank_times import RankTimes
@@ -25,7 +26,6 @@ SAMPLES = 400
 LOOK_S, JOB_LOOK_S = 2.0, 15.0
 """Between two looks at the state; the second where Slurm is asked."""
 MOST_NOTICES = 200
-ETA_LINES = 30
 
 
 class Follower:
@@ -60,7 +60,7 @@ class Follower:
             world_size=report.world_size,
             hosts=len(report.hosts),
             elapsed_s=None if launch.started is None else max(0.0, (now if launch.ended is None else launch.ended) - launch.started),
-            left_s=self._left_s(report) if is_running else None,
+            left_s=self._left_s if is_running else None,
             silent_s=report.last_update_age_s if is_running and line else None,
             line=line,
             # A copy: whoever draws it may do so while this reads on.
@@ -77,15 +77,16 @@ class Follower:
         wait = JOB_LOOK_S if is_submitted(self._run_dir) else LOOK_S
         now = time.monotonic()
         if self._report is None or now - self._looked_at >= wait:
-            # What the state needs of the updates: a long run is not read whole for it.
-            newest = RunRecord(run_dir=self._run_dir, resolved={}, updates=list(self._newest), ranks={}, events=[], plan=None, memory=None, environment=None)
-            self._report, self._looked_at = look(self._run_dir, newest), now
+            # The state needs no updates, and a long run is not read whole for rates that are not shown.
+            nothing = RunRecord(run_dir=self._run_dir, resolved={}, updates=[], ranks={}, events=[], plan=None, memory=None, environment=None)
+            self._report, self._looked_at = look(self._run_dir, nothing), now
         return self._report
 
     def _forget_metrics(self) -> None:
         self._line: Message = {}
         self._losses = Curve()
-        self._newest: deque[Message] = deque(maxlen=ETA_LINES)
+        self._newest: deque[Message] = deque(maxlen=MOST_LINES)
+        self._left_s: float | None = None
 
     def _forget_events(self) -> None:
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
@@ -103,9 +104,9 @@ class Follower:
                 continue
             self._line = line
             self._losses.add(update, line.get("loss"))
-            if self._newest and (_updates(self._newest[-1]) >= update or self._newest[-1].get("attempt") != line.get("attempt")):
-                self._newest.clear()
             self._newest.append(line)
+        if news.lines:
+            self._left_s = seconds_left(self._newest)
 
     def _read_events(self) -> None:
         news = self._events.poll()
@@ -124,17 +125,3 @@ class Follower:
             made = notice(event)
             if made is not None:
                 self._notices.append(Notice(time=made.time, text=visible(made.text), tone=made.tone))
-
-    def _left_s(self, report: Report) -> float | None:
-        """By the wall time of the newest lines, evaluations and checkpoints among them; by the updates' own seconds where lines have no time."""
-        first, last = (self._newest[0], self._newest[-1]) if self._newest else ({}, {})
-        total, began, ended = last.get("total_updates"), first.get("time"), last.get("time")
-        done = _updates(last) - _updates(first)
-        if done > 0 and isinstance(total, int) and isinstance(began, int | float) and isinstance(ended, int | float):
-            return max(0.0, float(ended - began)) / done * (total - _updates(last))
-        return report.seconds_left
-
-
-def _updates(line: Message) -> int:
-    update = line.get("update")
-    return update if isinstance(update, int) else 0

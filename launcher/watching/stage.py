@@ -42,8 +42,7 @@ def stage_of(run_dir: RunDir, launch: Launch, line: dict[str, Any]) -> str:
     logs = run_dir.attempt_logs(launch.attempt)
     if (logs / "export.log").exists():
         return EXPORTING
-    has_trained = line.get("attempt", launch.attempt) == launch.attempt and bool(line) and _is_of(line, launch)
-    if has_trained:
+    if line and _is_of(line, launch):
         return FINISHING if line.get("update") == line.get("total_updates") else ""
     if launch.trains:
         return ""
@@ -51,6 +50,8 @@ def stage_of(run_dir: RunDir, launch: Launch, line: dict[str, Any]) -> str:
 
 
 def _is_of(line: dict[str, Any], launch: Launch) -> bool:
-    """Whether a line was written by this launch: those of earlier versions have no time."""
+    """Whether a line was written by this launch; by its time, of a clock that may be another host's, only where it has no attempt."""
+    if "attempt" in line:
+        return bool(line["attempt"] == launch.attempt)
     time = line.get("time")
     return launch.started is None or not isinstance(time, int | float) or time >= launch.started

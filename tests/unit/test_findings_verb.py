@@ -91,6 +91,8 @@ def test_a_folder_that_takes_no_file_is_still_looked_at(tmp_path: Path, capsys: 
     assert doctor(run) == 0
     streams = capsys.readouterr()
     assert "OUT OF MEMORY" in streams.out and "findings.txt can't be written: Permission denied" in streams.err
+    assert doctor(run, "--html") == 0
+    assert "findings.txt and findings.html can't be written: Permission denied" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)

@@ -62,14 +62,16 @@ def test_from_nothing_to_the_end(run_dir: RunDir) -> None:
         assert (followed.poll().state, followed.poll().stage) == ("running", "starting the ranks and loading the model")
         add(run_dir.events, {"event": "loop_start", "time": began, "attempt": 1, "update": 0, "world_size": 2})
         assert followed.poll().stage == ""
-        add(run_dir.metrics, update(1, began + 1), update(2, began + 4))
+        # A clock that is set back, or that of another host, changes nothing.
+        pace = {"phase_updates": 1, "phase_seconds": 3.0, "window_train_seconds": 0.5}
+        add(run_dir.metrics, update(1, began + 1, **pace), update(2, began - 50, **pace))
         add(run_dir.rank_metrics(0), rank_line(1, idle=0.2), rank_line(2, idle=0.2))
         add(run_dir.rank_metrics(1), rank_line(1, caused=0.2), rank_line(2, caused=0.2))
         seen = followed.poll()
         assert seen.left_s == pytest.approx(24.0) and [value for _, value in seen.losses.points] == [4.0, 3.0]
         assert [each.phases.get("idle", 0.0) for each in seen.ranks] == [pytest.approx(0.2), 0.0]
         assert seen.slowest is not None and (seen.slowest.rank, seen.slowest.late_phase) == (1, "forward") and seen.slowest.caused_idle == pytest.approx(0.2)
-        add(run_dir.metrics, update(10, began + 30))
+        add(run_dir.metrics, update(10, began - 30))
         assert followed.poll().stage == "evaluating and saving"
         (run_dir.attempt_logs(1) / "export.log").touch()
         assert followed.poll().stage == "exporting the model"
