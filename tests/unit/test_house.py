@@ -25,6 +25,7 @@ OPEN_KEYWORDS = {
     "ftcore/spec/events.py:emit": "an event's fields differ by event",
     "ftcore/metrics/writer.py:record_event": "as emit",
     "ftcore/collective_calls.py:told": "hands a collective what it was called with",
+    "ftcore/collective_calls.py:wait": "hands torch's handle what it was called with",
     "ftcore/model/full_precision.py:forward": "a module's forward takes whatever its model hands it",
     "ftcore/attention.py:segment_attention": "transformers hands an attention function whatever its model's layer has",
 }
