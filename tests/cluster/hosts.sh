@@ -86,7 +86,7 @@ start_host() { # DIR NAME
     setsid unshare --net --pid --fork --kill-child --mount --mount-proc --uts bash "$self" hold "$dir" "$name" \
         </dev/null >"$dir/$name/log" 2>&1 &
     holder=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 3000); do
         [ -e "$dir/$name/ready" ] && init=$(pgrep -P "$holder") && break
         sleep 0.02
     done
@@ -121,7 +121,8 @@ start_sshd() { # DIR NAME [ulimit's options]
         while [ -f /run/sshd.pid ]; do sleep 0.02; done
         [ $# = 1 ] || ulimit "${@:2}"
         /usr/sbin/sshd -f "$1/sshd_config" -E /run/sshd.log
-        while [ ! -f /run/sshd.pid ]; do sleep 0.02; done' sshd "$1" "${@:3}"
+        # It says by its name that it listens, a moment later: until then it looks like something that runs on the host.
+        until grep -aqsF "[listener]" "/proc/$(cat /run/sshd.pid 2>/dev/null || echo none)/cmdline"; do sleep 0.02; done' sshd "$1" "${@:3}"
 }
 
 hold() { # DIR NAME: what becomes process 1 of a host

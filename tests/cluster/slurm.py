@@ -80,7 +80,7 @@ class Slurm:
         words = self.run("scontrol", "--oneliner", "show", "job", str(job)).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def wait_for(self, job: int | str, states: frozenset[str] | set[str] = ENDED, seconds: float = 120.0) -> str:
+    def wait_for(self, job: int | str, states: frozenset[str] | set[str] = ENDED, seconds: float = 300.0) -> str:
         """Waits until a job is in one of these states (default: it is over); which one. Raises AssertionError when time runs out."""
         deadline = time.monotonic() + seconds
         while (state := self.state(job)) not in states:

@@ -69,7 +69,7 @@ up)
     for name in ftslurm1 ftslurm2; do
         "$hosts" run "$dir" "$name" slurmd -N "$name"
     done
-    for _ in $(seq 150); do
+    for _ in $(seq 600); do
         [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 2 ] && exit 0
         sleep 0.2
     done
