@@ -24,7 +24,7 @@ def unbroken(running_slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> 
     """A run of two nodes that nothing disturbed."""
     ftlaunch = Ftlaunch(running_slurm, tmp_path_factory.mktemp("unbroken"), tmp_path_factory.getbasetemp() / "cache")
     job = ftlaunch.submit("--nodes", "2", "--slots-per-node", "1")
-    assert running_slurm.wait_for(job, seconds=180) == "COMPLETED", ftlaunch.slurm_log(job)
+    assert running_slurm.wait_for(job) == "COMPLETED", ftlaunch.slurm_log(job)
     return ftlaunch.run_dir
 
 
@@ -43,7 +43,7 @@ def test_preempted_by_a_signal_and_requeued(ftlaunch: Ftlaunch, slurm: Slurm, un
     with ftlaunch.start("logs", "-f", "--all", "run") as follows:
         ftlaunch.wait_for_update(2)
         slurm.run("scancel", "--signal=USR2", "--batch", str(job))
-        text, _ = follows.communicate(timeout=240)
+        text, _ = follows.communicate(timeout=600)
     assert follows.returncode == 0 and slurm.state(job) == "COMPLETED", ftlaunch.slurm_log(job)
     # Every line is whole and says whose it is, but for the one that begins an attempt, and both attempts are there.
     lines = text.splitlines()
@@ -65,7 +65,7 @@ def test_preempted_by_the_time_limit_and_requeued(ftlaunch: Ftlaunch, slurm: Slu
     ftlaunch.environment["PYTHONPATH"] += f":{ftlaunch.folder}"
     limits = ("--time", "2m", "--set", "cluster.scheduler.signal_lead=30", "--set", "cluster.scheduler.requeue_backoff=1")
     job = ftlaunch.submit("--nodes", "2", "--slots-per-node", "1", *limits)
-    assert slurm.wait_for(job, seconds=400) == "COMPLETED", ftlaunch.slurm_log(job)
+    assert slurm.wait_for(job, seconds=800) == "COMPLETED", ftlaunch.slurm_log(job)
     assert int(slurm.shown(job)["Restarts"]) >= 1 and "preempted by SIGUSR2" in ftlaunch.slurm_log(job)
     assert losses(ftlaunch.run_dir) == losses(unbroken)
     assert parameters_digest(ftlaunch.run_dir) == parameters_digest(unbroken)
@@ -75,7 +75,7 @@ def test_a_chain_goes_on_and_ends_with_the_run(ftlaunch: Ftlaunch, slurm: Slurm,
     first, second, third = ftlaunch.submit_all("--nodes", "2", "--slots-per-node", "1", "--chain", "3")
     ftlaunch.wait_for_update(2)
     slurm.run("scancel", "--signal=USR2", "--batch", first)
-    assert slurm.wait_for(second, seconds=180) == "COMPLETED", ftlaunch.slurm_log(second)
+    assert slurm.wait_for(second, seconds=600) == "COMPLETED", ftlaunch.slurm_log(second)
     assert (slurm.wait_for(first), slurm.wait_for(third)) == ("FAILED", "CANCELLED")
     assert f"job {second} of the chain goes on" in ftlaunch.slurm_log(first) and events(ftlaunch.run_dir, "requeued") == []
     assert parameters_digest(ftlaunch.run_dir) == parameters_digest(unbroken)
@@ -93,7 +93,7 @@ def test_a_lost_node(ftlaunch: Ftlaunch, slurm: Slurm, unbroken: Path) -> None:
     time.sleep(3)
     for node in NODES:
         slurm.start(node)
-    assert slurm.wait_for(job, seconds=240) == "COMPLETED", ftlaunch.slurm_log(job)
+    assert slurm.wait_for(job, seconds=600) == "COMPLETED", ftlaunch.slurm_log(job)
     assert losses(ftlaunch.run_dir) == losses(unbroken)
     assert parameters_digest(ftlaunch.run_dir) == parameters_digest(unbroken)
     # Slurm may end the next start as well, when the nodes register again: that is one more, by whoever is first.
@@ -134,7 +134,7 @@ def test_the_cap_on_requeues_holds(ftlaunch: Ftlaunch, slurm: Slurm) -> None:
     # Slurm asks nobody when somebody puts it back by hand: then it begins, and trains nothing.
     trained = losses(ftlaunch.run_dir)
     slurm.run("scontrol", "requeue", str(job))
-    wait_until(lambda: "put back 2 times already" in ftlaunch.slurm_log(job), 60)
+    wait_until(lambda: "put back 2 times already" in ftlaunch.slurm_log(job), 300)
     assert slurm.wait_for(job) == "FAILED" and slurm.shown(job)["ExitCode"] == "75:0" and slurm.shown(job)["Restarts"] == "2"
     assert losses(ftlaunch.run_dir) == trained and len(list(ftlaunch.run_dir.glob("logs/attempt_*"))) == 2
     assert [event["by"] for event in events(ftlaunch.run_dir, "requeued")] == ["ftlaunch", "slurm"]
@@ -147,12 +147,14 @@ def test_cancel_leaves_nothing_and_the_run_can_go_on(ftlaunch: Ftlaunch, slurm: 
     assert ftlaunch.status()["state"] == "running"
     ended = ftlaunch.run("cancel", "run")
     assert ended.returncode == 0, ended.stderr
-    assert [slurm.state(job) in ENDED for job in jobs] == [True, True] and slurm.processes() == {}
+    assert [slurm.state(job) in ENDED for job in jobs] == [True, True]
+    # A step's daemon tells Slurm of its end, and then ends.
+    wait_until(lambda: not slurm.processes(), 60)
     assert ftlaunch.status()["state"] == "stopped" and events(ftlaunch.run_dir, "requeued") == []
     again = ftlaunch.run("submit", "--resume", "run")
     assert again.returncode == 0, again.stderr
     (job,) = ftlaunch.jobs()
-    assert slurm.wait_for(job, seconds=180) == "COMPLETED", ftlaunch.slurm_log(job)
+    assert slurm.wait_for(job) == "COMPLETED", ftlaunch.slurm_log(job)
     assert losses(ftlaunch.run_dir) == losses(unbroken)
 
 
@@ -169,7 +171,7 @@ def test_plain_scancel_does_not_come_back(ftlaunch: Ftlaunch, slurm: Slurm) -> N
     ftlaunch.wait_for_update(2)
     slurm.run("scancel", str(job))
     assert slurm.wait_for(job) == "CANCELLED" and slurm.shown(job)["Restarts"] == "0"
-    wait_until(lambda: not slurm.processes())
+    wait_until(lambda: not slurm.processes(), 60)
     assert ftlaunch.status()["state"] == "stopped"
 
 
@@ -178,7 +180,7 @@ def test_an_array_has_a_run_for_each_value(ftlaunch: Ftlaunch, slurm: Slurm) -> 
     assert ended.returncode == 0, ended.stderr
     folders = [ftlaunch.folder / "sweep" / f"learning_rate={value}" for value in ("1e-3", "2e-3")]
     jobs = [json.loads((folder / "submission.json").read_text())["jobs"][0] for folder in folders]
-    assert [slurm.wait_for(job, seconds=180) for job in jobs] == ["COMPLETED", "COMPLETED"]
+    assert [slurm.wait_for(job) for job in jobs] == ["COMPLETED", "COMPLETED"]
     assert [json.loads((folder / "resolved.json").read_text())["spec"]["optimizer"]["learning_rate"] for folder in folders] == [1e-3, 2e-3]
     told = ftlaunch.run("status", "sweep").stdout.splitlines()
     assert len(told) == 2 and all("finished" in line for line in told)
@@ -204,7 +206,7 @@ def test_values_and_secrets(ftlaunch: Ftlaunch, slurm: Slurm) -> None:
     shown.mkdir()
     ftlaunch.environment |= {"PYTHONPATH": str(ftlaunch.folder), "HF_SHOWS": str(shown)}
     job = ftlaunch.submit("--nodes", "2", "--slots-per-node", "1", "--set", "train.max_steps=1", "--env-file", str(env_file), name="odd 'name' $HOME %j")
-    assert slurm.wait_for(job, seconds=180) == "COMPLETED", ftlaunch.slurm_log(job)
+    assert slurm.wait_for(job) == "COMPLETED", ftlaunch.slurm_log(job)
     for rank in range(2):
         seen = json.loads((shown / str(rank)).read_text())
         assert seen["HF_ODD"] == odd and seen["MY_TOKEN"] == "s3cr3t-of-the-file" and "HF_TOKEN" not in seen
