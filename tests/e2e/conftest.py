@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.browser import Browser, started
 
-LIMIT_S = 300
+LIMIT_S = 600
 TINY = ("--set", "batch.global_batch_size=4", "--set", "data.eval=null", "--set", "logging.log_samples=true")
 """Options that make the embedded run small and let it write down what it consumed."""
 

@@ -27,7 +27,7 @@ from ftcore.train.loop import Trainer
 from tests.ranks.jobs import make_job, make_run, read_lines
 from tests.ranks.pool import kept_port
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 """Of one attempt."""
 PEERS_S = 0.5
 """How long the other ranks live on after one was killed, as until a supervisor notices."""
@@ -226,6 +226,11 @@ class Campaign:
                 with contextlib.suppress(OSError):
                     while file.write(bytes(bytes_each)) == bytes_each:
                         pass
+
+
+def chosen_seed() -> int:
+    """Of a campaign's choices: the same in each run, or a new one with FTLAUNCH_EXPLORE=1."""
+    return random.randrange(1 << 32) if os.environ.get("FTLAUNCH_EXPLORE") else 20
 
 
 def kill_all(pids: list[int]) -> None:

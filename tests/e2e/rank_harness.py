@@ -18,7 +18,7 @@ from ftcore.spec.events import EVENTS_FD
 from tests.ranks.pool import kept_port
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 @dataclass(slots=True)

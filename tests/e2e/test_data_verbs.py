@@ -81,6 +81,6 @@ def test_ctrl_c_leaves_nothing_behind(cli: Cli) -> None:
         process = subprocess.Popen(asked, cwd=cli.folder, env=cli.environment, stdout=output, stderr=output)
         wait_until(lambda: "prepare" in log.read_text() and "reading" in log.read_text(), LIMIT_S)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(LIMIT_S) == 130
     told = log.read_text()
     assert f"stopped by SIGINT; to go on: ftlaunch data prepare {' '.join(TINY)} data.train.path=big.jsonl" in told and "Traceback" not in told

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.e2e.kill_harness import Campaign, Given
+from tests.e2e.kill_harness import Campaign, Given, chosen_seed
 from tests.ranks.small_model import save_small_llama, write_uneven_samples
 from tests.ranks.specs import make_spec, with_section
 
@@ -24,7 +23,7 @@ def given(tmp_path: Path) -> Given:
 
 
 def test_every_resume_is_bit_equal(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
+    seed = chosen_seed()
     tally = Campaign(given(tmp_path), seed=seed).run(KILLS)
     assert tally.mismatches == [], f"seed {seed}"
     assert tally.kills.total() == KILLS and min(tally.kills[doing] for doing in ("loading", "training", "saving")) >= 3, (seed, tally)
@@ -32,6 +31,6 @@ def test_every_resume_is_bit_equal(tmp_path: Path) -> None:
 
 
 def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
+    seed = chosen_seed()
     tally = Campaign(given(tmp_path), seed=seed, damages=True).run(8)
     assert tally.mismatches == [], f"seed {seed}"

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -25,10 +24,12 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.sections import BatchSection, DataSection, DataSet, ModelSection, Spec, TrainSection
 from tests.e2e.rank_harness import LIMIT_S, StartedRank, ranks_of, start_process
+from tests.own_time import OwnTime
 from tests.ranks.jobs import make_run, read_lines
 from tests.ranks.pool import kept_port
 from tests.ranks.small_model import save_small_llama, write_uneven_samples
 from tests.ranks.specs import make_spec
+from tests.unit.live_processes import wait_until
 
 LONG = 100_000
 """Updates that no test waits for."""
@@ -69,12 +70,12 @@ def test_one_rank_is_asked_and_all_stop(prepared: Prepared, tmp_path: Path) -> N
             assert rank.until("at", rank=number, stage="train")["update"] >= 0
         ranks[0].until("update", update=5)
         send_from_elsewhere(ranks[1].process.pid, signal.SIGTERM)
-        began = time.monotonic()
-        assert require_stopped(run, ranks) >= 5
-        assert time.monotonic() - began < 10
-        # At most one a second.
+        with OwnTime() as own:
+            assert require_stopped(run, ranks) >= 5
+        assert own.seconds < 10
+        # At most one a second, where a rank trains dozens of updates. One may be held up on its way, and be nearer to the next.
         times = [each["time"] for each in ranks[1].told if each["event"] == "at"]
-        assert all(later - earlier > 0.9 for earlier, later in pairwise(times))
+        assert len(times) <= times[-1] - times[0] + 2
 
 
 def send_from_elsewhere(pid: int, signum: int) -> None:
@@ -103,13 +104,28 @@ def test_the_supervisor_ends_a_rank_that_waits_in_a_collective(prepared: Prepare
     with ranks_of("ftcore.run", run) as ranks:
         ranks[0].until("update", update=2)
         ranks[1].process.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)
+        wait_until(lambda: is_waiting(ranks[0].process.pid), LIMIT_S)
         # Asked to stop first: that takes both, and one does not answer.
         send_from_elsewhere(ranks[0].process.pid, signal.SIGUSR2)
-        time.sleep(0.5)
-        began = time.monotonic()
-        ranks[0].process.terminate()
-        assert ranks[0].ended() == -signal.SIGTERM and time.monotonic() - began < 1
+        wait_until(lambda: not is_pending(ranks[0].process.pid, signal.SIGUSR2), LIMIT_S)
+        with OwnTime() as own:
+            ranks[0].process.terminate()
+            assert ranks[0].ended() == -signal.SIGTERM
+        assert own.seconds < 1
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether a process computes nothing: it takes no time of a processor that is worth a tick in half a second."""
+    before = psutil.Process(pid).cpu_times()
+    time.sleep(0.5)
+    after = psutil.Process(pid).cpu_times()
+    return after.user + after.system - before.user - before.system < 0.05
+
+
+def is_pending(pid: int, signum: int) -> bool:
+    """Whether a signal was sent to a process that no thread of it has taken yet."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(fields["ShdPnd"], 16) >> (signum - 1) & 1)
 
 
 def world_info() -> str:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from launcher.scaling import result as result_module
-from tests.e2e.conftest import Cli
+from tests.e2e.conftest import LIMIT_S, Cli
 from tests.unit.live_processes import wait_until
 
 SMALL = ("--windows", "2", "--window-updates", "1", "--warm-up", "1", "batch.global_batch_size=4")
@@ -28,7 +28,7 @@ def test_points_are_measured_kept_and_agree(cli: Cli) -> None:
 
     with cli.start("scale", "-o", "scale", "--ranks", "1,2", *SMALL) as process:
         second = folder / "points" / "w2-zero2" / "resolved.json"
-        wait_until(lambda: (states()[:1] == ["measured"] and second.is_file()) or process.poll() is not None, 120)
+        wait_until(lambda: (states()[:1] == ["measured"] and second.is_file()) or process.poll() is not None, LIMIT_S)
         process.send_signal(signal.SIGINT)
     assert process.returncode == 130 and states() == ["measured", "waiting"]
     done = cli.run("scale", "scale")

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.e2e.conftest import Cli
+from tests.e2e.conftest import LIMIT_S, Cli
 
 SMALL = ("--quick", "--updates", "2", "--set", "batch.global_batch_size=4", "--set", "data.max_length=700", "--set", "batch.micro_batch_tokens=1400")
 
@@ -27,11 +27,11 @@ def test_it_passes_and_says_how_it_knows(cli: Cli) -> None:
 def test_interrupt(cli: Cli) -> None:
     started = cli.start("verify-loss", *SMALL, "-o", "check")
     metrics = cli.folder / "check" / "splits" / "w1-zero0" / "metrics.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while not metrics.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     started.send_signal(signal.SIGINT)
-    assert started.wait(timeout=30) == 128 + signal.SIGINT
+    assert started.wait(timeout=LIMIT_S) == 128 + signal.SIGINT
     assert metrics.exists()
     assert not processes_of(cli.folder / "check")
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.conftest import Cli
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 SPEC = ("batch.global_batch_size=4", "data.eval=null", "logging.log_samples=false")
 
 
@@ -31,7 +31,7 @@ class Terminal:
 
     def _tmux(self, *arguments: str) -> str:
         argv = ["tmux", "-S", self._socket, *arguments]
-        return subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
 
     def keys(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
@@ -67,7 +67,7 @@ def terminal(cli: Cli) -> Iterator[Terminal]:
 
 def test_a_profile_is_watched_and_summed_up(cli: Cli, terminal: Terminal) -> None:
     (cli.folder / "hosts").write_text("localhost slots=2\n")
-    options = ("--hosts", "hosts", "-o", "prof", "--updates", "3", "--warmup", "40", "--memory")
+    options = ("--hosts", "hosts", "-o", "prof", "--updates", "3", "--warmup", "100", "--memory")
     with (cli.folder / "profile.txt").open("wb") as told:
         process = subprocess.Popen([cli.program, "profile", *options, *SPEC], cwd=cli.folder, env=cli.environment, stdout=told, stderr=told)
     try:
@@ -78,7 +78,7 @@ def test_a_profile_is_watched_and_summed_up(cli: Cli, terminal: Terminal) -> Non
         process.kill()
         process.wait()
     text = (cli.folder / "profile.txt").read_text()
-    assert "profiled: updates 41 to 43, 2 ranks, CPU" in text and "where the time goes" in text and "what to do" in text
+    assert "profiled: updates 101 to 103, 2 ranks, CPU" in text and "where the time goes" in text and "what to do" in text
     assert not (cli.folder / "prof" / "checkpoints").exists()
     sums_add_up(cli.folder / "prof")
     terminal.keys(f"{cli.program} watch prof", "Enter")
@@ -92,7 +92,7 @@ def watched_and_left(cli: Cli, terminal: Terminal) -> None:
     terminal.keys("stty -g > before", "Enter")
     terminal.keys(f"{cli.program} watch prof --interval 0.3; echo left with $?; stty -g > after", "Enter")
     seen = terminal.until(lambda seen: "ETA" in seen and "rank 1 " in seen)
-    wanted = ("running", "/43", "ETA", "loss", "lr ", "grad norm", "supervised tokens/s", "memory", "rank 0 FF", "BBBB", "q or Ctrl-C leaves")
+    wanted = ("running", "/103", "ETA", "loss", "lr ", "grad norm", "supervised tokens/s", "memory", "rank 0 FF", "BBBB", "q or Ctrl-C leaves")
     assert [text for text in wanted if text not in seen] == [], seen
     terminal.resize(40, 12)
     seen = terminal.until(lambda seen: "2 ranks FF" in seen)
@@ -111,19 +111,19 @@ def watched_and_left(cli: Cli, terminal: Terminal) -> None:
 def sums_add_up(run: Path) -> None:
     """Of real traces: the parts are the window, in the whole, by phase and by rank; the phases are those that the run itself measured."""
     summary = json.loads((run / "profile" / "summary.json").read_text())
-    assert summary["updates"] == [41, 42, 43] and summary["device"] == "cpu" and not summary["problems"]
+    assert summary["updates"] == [101, 102, 103] and summary["device"] == "cpu" and not summary["problems"]
     assert sum(summary["parts"].values()) == pytest.approx(summary["wall_s"], rel=0.001)
     assert sum(each["wall_s"] for each in summary["phases"].values()) == pytest.approx(summary["wall_s"], rel=0.001)
     assert {"forward", "backward", "optimizer"} <= summary["phases"].keys() and summary["shares"]["compute"] > 0.2
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    measured = [line["seconds"] for line in lines if line["update"] in summary["updates"]]
-    # An update of the summary has beside that what lies between two of them.
-    assert summary["wall_s"] == pytest.approx(sum(measured), rel=0.25)
+    measured = [sum(line[name] for line in lines if line["update"] in summary["updates"]) for name in ("seconds", "phase_seconds")]
+    # An update of the summary has beside its own seconds what lies between two of them, as that from log to log has.
+    assert 0.75 * min(measured) < summary["wall_s"] < 1.25 * max(measured)
     for each in summary["ranks"]:
         assert sum(each["parts"].values()) == pytest.approx(each["wall_s"], rel=0.001)
         assert each["communication"]["total_s"] > 0 and each["communication"]["waiting_s"] is not None and each["memory"]["cpu"]["peak_bytes"] > 0
         with gzip.open(run / "profile" / each["traces"][0], "rt") as file:
             names = [event.get("name") for event in json.load(file)["traceEvents"] if event.get("cat") == "user_annotation"]
-        assert [name for name in names if name.startswith("ftlaunch: update")] == ["ftlaunch: update 41", "ftlaunch: update 42", "ftlaunch: update 43"]
+        assert [name for name in names if name.startswith("ftlaunch: update")] == ["ftlaunch: update 101", "ftlaunch: update 102", "ftlaunch: update 103"]
         assert names.count("ftlaunch: forward") >= 3 and names.count("ftlaunch: backward") >= 3
     assert "aten::mm" in [each["name"] for each in summary["operators"][:3]] and (run / "profile" / "summary.html").stat().st_size > 10_000
