@@ -5,15 +5,12 @@ Axes: r rank, I and O a module's inputs and outputs. Tensors are named as PEFT n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 ENERGY = 0.99
 """Share of the sum of squared singular values that the kept ones must hold."""
@@ -21,8 +18,6 @@ SHARE_OF_MODULES = 0.9
 """Share of the modules that a smaller rank must serve."""
 SATURATED = 0.9
 """Share of its rank that a module uses when it may need more."""
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""Files of an exported adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +98,6 @@ def adapter_spectra(named: Iterable[tuple[str, torch.Tensor]], scalings: Mapping
     if waiting:
         raise ValueError(f"one side of B·A is missing: {', '.join(sorted(module for _, module in waiting))}")
     return spectra
-
-
-def spectra_of_folder(folder: Path) -> dict[str, dict[str, RankHint]]:
-    """`adapter_spectra` of an adapter as PEFT saves it; tensors are read one at a time. Raises OSError or ValueError when it can't be read."""
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    alpha, rank = config["lora_alpha"], config["r"]
-    scaling = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        names = sorted(file.keys())
-        keys = {(factor.adapter, factor.module): scaling for factor in map(factor_of, names) if factor is not None}
-        return adapter_spectra(((name, file.get_tensor(name)) for name in names), keys)
 
 
 def summary(hints: Mapping[str, RankHint]) -> str:

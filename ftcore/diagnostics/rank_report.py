@@ -44,7 +44,7 @@ def write_rank_hint(run_dir: RunDir, engine: Engine) -> list[str]:
         spectra = adapter_spectra(gathered, _scalings(engine.module))
         write_atomic(rank_hint_path(run_dir), json.dumps(to_record(spectra), indent=2) + "\n")
         lines = [f"adapter {adapter}, {summary(hints)}" for adapter, hints in spectra.items()]
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, torch.linalg.LinAlgError) as error:
         # A hint is no reason to fail a run that is trained, nor to leave the other ranks waiting.
         for _ in gathered:
             pass

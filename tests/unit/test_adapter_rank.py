@@ -1,19 +1,21 @@
-"""Rank hints against a dense singular value decomposition, of PEFT's own folders, and the names of layers and adapters."""
+"""Rank hints against a dense singular value decomposition, of PEFT's own models, and the names of layers and adapters."""
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from ftcore.diagnostics.adapter_rank import RankHint, adapter_spectra, factor_of, rank_hint, spectra_of_folder, summary, to_record
+from ftcore.diagnostics import rank_report
+from ftcore.diagnostics.adapter_rank import RankHint, adapter_spectra, factor_of, rank_hint, summary, to_record
 from ftcore.diagnostics.layer_norms import layers_of
-from ftcore.diagnostics.rank_report import _copied
+from ftcore.diagnostics.rank_report import _copied, _scalings
 from ftcore.engine_state import OwnedSlice
+from ftcore.spec.run_dir import RunDir
 
 
 def factors(rank: int, inputs: int, outputs: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -125,28 +127,26 @@ def peft_model(rslora: bool = False, dora: bool = False) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("rslora", [False, True])
-def test_a_folder_that_peft_saved(tmp_path: Path, rslora: bool) -> None:
+def test_the_adapters_of_a_model_of_peft(rslora: bool) -> None:
     model = peft_model(rslora)
-    model.save_pretrained(str(tmp_path))
-    spectra = spectra_of_folder(tmp_path)
-    assert spectra.keys() == {"default"}
-    assert len(spectra["default"]) == 5
+    spectra = adapter_spectra(((name, parameter.detach()) for name, parameter in model.named_parameters()), _scalings(model))
+    assert {adapter: len(hints) for adapter, hints in spectra.items()} == {"default": 5, "second": 2}
     for module, hint in spectra["default"].items():
         layer = model.get_submodule(module)
         change = layer.get_delta_weight("default").detach()
         assert hint.largest == pytest.approx(float(torch.linalg.matrix_norm(change, 2)), rel=1e-5), module
-    assert {hint.r for hint in spectra_of_folder(tmp_path / "second")["default"].values()} == {2}
+    assert {hint.r for hint in spectra["second"].values()} == {2}
 
 
-def test_folders_that_can_not_be_read(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"adapter_config\.json"):
-        spectra_of_folder(tmp_path)
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 4}))
-    with pytest.raises(OSError, match=r"adapter_model\.safetensors"):
-        spectra_of_folder(tmp_path)
-    (tmp_path / "adapter_config.json").write_text("{")
-    with pytest.raises(ValueError, match="Expecting"):
-        spectra_of_folder(tmp_path)
+def test_singular_values_that_are_not_found_fail_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(named: object, scalings: object) -> None:
+        raise torch.linalg.LinAlgError("svd: the algorithm failed to converge")
+
+    monkeypatch.setattr(rank_report, "adapter_spectra", fail)
+    monkeypatch.setattr(rank_report, "trained_shapes", lambda engine: {"layer.lora_A.default.weight": (2, 3)})
+    monkeypatch.setattr(rank_report, "_whole_masters", lambda engine, names: iter([("layer.lora_A.default.weight", torch.ones(2, 3))]))
+    engine = SimpleNamespace(ranks=SimpleNamespace(is_first=True), module=torch.nn.Module())
+    assert rank_report.write_rank_hint(RunDir(tmp_path), engine) == ["no rank hint: svd: the algorithm failed to converge"]
 
 
 def test_layers_of_a_model_with_adapters() -> None:
