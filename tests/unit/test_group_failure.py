@@ -125,6 +125,8 @@ def test_a_rank_killed_for_memory(tmp_path: Path, kills: int, again: bool, said:
     assert said in str(error) and "it held up to 3.0 GiB, its control group may hold 4.0 GiB, the host has left 1.0 GiB" in str(error)
     assert error.is_infrastructure is again
     assert memory_hints(an_exit(2, 139)) == ()
+    (plenty,) = memory_hints(an_exit(2, 137, resident_bytes=1 << 30, available_bytes=3 << 30))
+    assert "by these numbers memory was not short (it held up to 1.0 GiB, the host has left 3.0 GiB)" in plenty
 
 
 def test_what_a_signal_ends_with() -> None:
