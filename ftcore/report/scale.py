@@ -203,8 +203,10 @@ def _windows(result: ScaleResult) -> Table:
         *(Column(name=f"window {number}", is_number=True) for number in range(1, most + 1)),
         Column(name="spread", is_number=True),
     )
-    rows = tuple((name_of(point, result), *(f"{seconds:.4g}" for seconds in point.window_seconds), percent(point.spread)) for point in result.measured)
-    return Table(columns=columns, rows=rows, name="Windows")
+    # Of one window alone nothing is known of how far they lie apart.
+    spreads = [point.spread if len(point.window_seconds) > 1 else None for point in result.measured]
+    windows = [(name_of(point, result), *(f"{seconds:.4g}" for seconds in point.window_seconds)) for point in result.measured]
+    return Table(columns=columns, rows=tuple((*row, percent(spread)) for row, spread in zip(windows, spreads, strict=True)), name="Windows")
 
 
 if __name__ == "__main__":

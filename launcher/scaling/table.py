@@ -76,7 +76,8 @@ def _speed(point: ScalePoint) -> tuple[str, ...]:
     by_cores = f"{point.normalised_efficiency:.0%}" if point.cores and point.normalised_efficiency is not None else "-"
     return (
         _number(point.update_seconds, ".4g"),
-        _number(point.spread, ".0%"),
+        # Of one window alone nothing is known.
+        _number(point.spread if len(point.window_seconds) > 1 else None, ".0%"),
         _number(point.speedup, ".2f"),
         _number(point.ideal_speedup, ",.3g" if (point.ideal_speedup or 0) < 1000 else ",.0f"),
         _number(point.efficiency, ".0%"),

@@ -261,6 +261,12 @@ def test_the_tables_fit_a_terminal_and_tell_stages_apart_where_there_are_several
     assert "ranks  stage  s/update" in render_result(result(point(1), point(1, stage=3)))
 
 
+def test_one_window_alone_has_no_spread() -> None:
+    lines = render_result(result(point(1, spread=0.0), point(2, spread=0.25, window_seconds=(0.9, 1.1)))).splitlines()
+    head = next(at for at, line in enumerate(lines) if "spread" in line)
+    assert [line.split()[2] for line in lines[head + 1 : head + 3]] == ["-", "25%"]
+
+
 def test_a_result_without_points_can_be_shown() -> None:
     assert "no point is measured" in render_result(result())
 
