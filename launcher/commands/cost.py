@@ -139,6 +139,8 @@ def _plans(given: CostOptions) -> None:
         spec=str(options.spec_path or ""),
         zero=given.zero,
         hosts=str(given.hosts or ""),
+        include=given.include,
+        exclude=given.exclude,
         is_local=not resolution.resolved.spec.cluster.hosts,
         sets=options.sets,
         own_hosts=tuple(host.slots for host in resolution.resolved.hosts),

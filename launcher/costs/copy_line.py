@@ -22,6 +22,10 @@ class Asked:
     zero: int | None = None
     hosts: str = ""
     """--hosts."""
+    include: str = ""
+    """--include; as `exclude`, of the spec's own hosts alone."""
+    exclude: str = ""
+    """--exclude."""
     is_local: bool = True
     """Neither --hosts nor the spec names a hostfile."""
     sets: tuple[str, ...] = ()
@@ -63,7 +67,8 @@ def _hosts(plan: Plan, asked: Asked, changes: dict[str, str]) -> tuple[list[str]
     """(options, hint): the spec's own hosts where they are as many, this machine's slots for one host, else a hostfile to write."""
     chosen = plan.candidate
     if (len(asked.own_hosts), sum(asked.own_hosts)) == (chosen.hosts, chosen.ranks):
-        return ([f"--hosts {shlex.quote(asked.hosts)}"] if asked.hosts else []), ""
+        own = {"--hosts": asked.hosts, "--include": asked.include, "--exclude": asked.exclude}
+        return [f"{option} {shlex.quote(text)}" for option, text in own.items() if text], ""
     if chosen.hosts == 1 and asked.is_local:
         changes["cluster.slots"] = str(chosen.ranks)
         return [], ""

@@ -93,20 +93,34 @@ def recall(sweep: Sweep, *, anew: bool = True) -> None:
             sweep.points[wanted.name] = blank_point(wanted, REFUSED, refusal, exit_status=SpecError.exit_status)
         elif before is None:
             sweep.points[wanted.name] = blank_point(wanted)
+        elif anew and before.state not in (QUEUED, RUNNING):
+            sweep.points[wanted.name] = _recalled(sweep, wanted, before)
         else:
-            sweep.points[wanted.name] = _recalled(sweep, wanted, before) if anew and before.state not in (QUEUED, RUNNING) else before
+            sweep.points[wanted.name] = before
+            if anew and (told := _changed(sweep, wanted, before)):
+                sweep.progress.line(f"{_where(wanted)}: job {before.job} goes on as it was queued{told}")
     gone = [point.name for name, point in earlier.items() if name not in sweep.points and point.is_measured]
     if gone:
         sweep.progress.line(f"left out, since this test does not ask for them: {', '.join(gone)}")
     write_result(sweep.folder, sweep.result)
 
 
+def _where(wanted: Wanted) -> str:
+    return f"{wanted.ranks} rank{'s' if wanted.ranks > 1 else ''} in stage {wanted.stage}"
+
+
+def _changed(sweep: Sweep, wanted: Wanted, before: ScalePoint) -> str:
+    """What has changed since that the point depends on, in words that go on a sentence; empty: nothing."""
+    if not before.key or before.key == sweep.key(wanted):
+        return ""
+    old = read_identity(sweep.folder.point(wanted.name))
+    why = differences(old, sweep.identities[wanted.name]) if old is not None else ""
+    return f": changed since: {why}" if why else ", since what it was measured with is not known any more"
+
+
 def _recalled(sweep: Sweep, wanted: Wanted, before: ScalePoint) -> ScalePoint:
-    where = f"{wanted.ranks} rank{'s' if wanted.ranks > 1 else ''} in stage {wanted.stage}"
-    if before.key and before.key != sweep.key(wanted):
-        old = read_identity(sweep.folder.point(wanted.name))
-        why = differences(old, sweep.identities[wanted.name]) if old is not None else ""
-        told = f": changed since: {why}" if why else ", since what it was measured with is not known any more"
+    where = _where(wanted)
+    if told := _changed(sweep, wanted, before):
         if before.is_measured:
             sweep.progress.line(f"{where}: measured again{told}")
         return blank_point(wanted)

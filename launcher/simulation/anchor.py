@@ -37,6 +37,8 @@ class Anchor:
     """Empty: the file does not say."""
     origin: str
     """The file it is from."""
+    precision: str = ""
+    """train.precision; empty: not known."""
     threads: int | None = None
     """Of each rank; None: not known."""
     global_batch_size: int | None = None
@@ -78,6 +80,7 @@ def _of_scale(path: Path) -> tuple[Anchor, ...]:
             model=result.model,
             method="",
             origin=str(path),
+            precision=result.precision,
             threads=point.threads,
             global_batch_size=point.global_batch_size,
             tokens_per_update=point.tokens_per_update,
@@ -123,13 +126,14 @@ def _anchor(resolved: ResolvedSpec, speed: float, *, on_cpu: bool, origin: Path)
         model=spec.model.model_name_or_path,
         method=spec.method.type,
         origin=str(origin),
+        precision=spec.train.precision,
         global_batch_size=spec.batch.global_batch_size,
         tokens_per_update=spec.batch.tokens_per_update,
     )
 
 
 def require_like(anchors: tuple[Anchor, ...], resolved: ResolvedSpec, *, on_cpu: bool, accelerator: str) -> None:
-    """Raises SpecError when any was measured with another model, another method, or on another kind of machine: its speed says nothing of this one."""
+    """Raises SpecError when any was measured with another model, method or precision, or on another kind of machine: its speed says nothing of this one."""
     told = {each.origin: differs for each in anchors if (differs := _differences(each, resolved, on_cpu=on_cpu, accelerator=accelerator))}
     if told:
         fix = "name a measurement of this spec on such an accelerator, or leave --measured out"
@@ -142,6 +146,8 @@ def _differences(anchor: Anchor, resolved: ResolvedSpec, *, on_cpu: bool, accele
         differs.append(f"the model was {anchor.model}, here it is {spec.model.model_name_or_path}")
     if anchor.method and anchor.method != spec.method.type:
         differs.append(f"the method was {anchor.method}, here it is {spec.method.type}")
+    if anchor.precision and anchor.precision != spec.train.precision:
+        differs.append(f"the precision was {anchor.precision}, here it is {spec.train.precision}")
     if anchor.on_cpu != on_cpu:
         differs.append(f"it ran on {'CPU cores' if anchor.on_cpu else 'accelerators'}, and {accelerator} is to be simulated")
     return differs

@@ -131,6 +131,9 @@ def test_the_line_to_copy():
     assert line == f"{head}{restarts(plan.interruptions)}" and hint == "HOSTFILE: 2 hosts with slots=8"
     own, hint = copy_line(plan, dataclasses.replace(asked, own_hosts=(8, 8), hosts="h.txt", elastic=True, is_local=False))
     assert "--hosts h.txt" in own and own.endswith("--elastic") and hint == ""
+    filtered = dataclasses.replace(asked, own_hosts=(8, 8), hosts="h.txt", is_local=False, include="a@b", exclude="c:0")
+    assert " --hosts h.txt --include a@b --exclude c:0 " in copy_line(plan, filtered)[0]
+    assert "--include" not in copy_line(plan, dataclasses.replace(filtered, own_hosts=(4, 4)))[0]
     small = plans_of(candidate(4, 10), NOTHING, terms())[0]
     assert copy_line(small, Asked(own_hosts=(2,))) == ("ftlaunch launch --set cluster.slots=4", "")
     assert copy_line(small, Asked(own_hosts=(4,), zero=1)) == ("ftlaunch launch --zero 1", "")

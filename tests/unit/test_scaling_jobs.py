@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from launcher.scaling.points import plan_points
 from launcher.scaling.sweep import Sweep, recall
 from launcher.submission.record import Submission, submission_path, submission_text
 from launcher.submission.slurm import JobState
-from tests.unit.scaled import machines, request, write_run
+from tests.unit.scaled import here, machines, request, write_run
 
 
 class Slurm:
@@ -78,6 +79,17 @@ def test_jobs_are_queued_once_and_collected(tmp_path: Path, slurm: Slurm, capsys
     jobs.wait_for_jobs(later)
     assert [point.speedup for point in later.result.points] == [1.0, 2.0] and later.result.agreement.passed
     assert not list(tmp_path.glob("points/*/checkpoints")) and "w2-zero2: job 101 runs" in capsys.readouterr().out
+
+
+def test_a_job_of_another_spec_goes_on_and_says_so(tmp_path: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    first = sweep(tmp_path)
+    jobs.submit_points(first)
+    asked = dataclasses.replace(first.request, resolved=here(samples=8))
+    later = Sweep(folder=first.folder, request=asked, wanted=plan_points(asked, machines(), 1), variables={})
+    capsys.readouterr()
+    recall(later)
+    assert jobs.submit_points(later) == 0
+    assert "1 rank in stage 2: job 100 goes on as it was queued: changed since: batch.global_batch_size (128 -> 8)" in capsys.readouterr().out
 
 
 def test_jobs_that_end_badly(tmp_path: Path, slurm: Slurm) -> None:

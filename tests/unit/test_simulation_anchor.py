@@ -141,9 +141,11 @@ def test_a_measurement_of_something_else_is_refused(tmp_path):
     anchors = read_anchors(run_folder(tmp_path / "run", run(method="lora"), *(line(update, attempt=1, time=update) for update in range(1, 6))))
     other = run()
     spec = dataclasses.replace(other.spec, model=dataclasses.replace(other.spec.model, model_name_or_path="another"))
+    spec = dataclasses.replace(spec, train=dataclasses.replace(spec.train, precision="fp32"))
     with pytest.raises(SpecError) as raised:
         require_like(anchors, dataclasses.replace(other, spec=spec), on_cpu=False, accelerator="h100-80")
-    assert all(part in str(raised.value) for part in ("the model was owner/model", "the method was lora", "it ran on CPU cores, and h100-80"))
+    told = ("the model was owner/model", "the method was lora", "the precision was bf16, here it is fp32", "it ran on CPU cores, and h100-80")
+    assert all(part in str(raised.value) for part in told)
 
 
 def test_every_measurement_has_to_be_of_the_spec(tmp_path):
