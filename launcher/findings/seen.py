@@ -60,9 +60,14 @@ class Seen:
         """The events of a name, of one launch or of all."""
         return [event for event in self.record.events if event["event"] == name and attempt in (None, event.get("attempt"))]
 
+    @property
+    def trained(self) -> int | None:
+        """The newest attempt that trained; None: none has."""
+        return next((each.number for each in reversed(self.launches) if each.updates), None)
+
     def steady(self) -> list[Line]:
         """The logged updates of the newest attempt that trained, without the first ones."""
-        newest = next((each.number for each in reversed(self.launches) if each.updates), None)
+        newest = self.trained
         lines = [line for line in self.record.updates if line.get("attempt", newest) == newest]
         return lines[WARM_UP:] if len(lines) > 2 * WARM_UP else []
 

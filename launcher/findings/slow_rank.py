@@ -18,8 +18,9 @@ UNEVEN = 1.10
 
 
 def waiting(seen: Seen, found: Shares) -> Finding | None:
-    """A rank that the others wait for: as the run's own watch told, or as the ranks' lines say."""
-    told = [event for event in seen.events("finding") if event.get("kind") == "slow_rank"]
+    """A rank that the others wait for in the newest attempt that trained: as the run's own watch told, or as the ranks' lines say."""
+    newest = seen.trained
+    told = [event for event in seen.events("finding") if event.get("kind") == "slow_rank" and event.get("attempt", newest) == newest]
     late = lateness(seen)
     if not told and not (late and stands_out(seen, late[0])):
         return _idle(seen, found)

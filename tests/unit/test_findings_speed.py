@@ -102,6 +102,9 @@ def test_a_slow_rank_that_the_run_told_of(tmp_path: Path) -> None:
     run.ended(0, "done")
     finding = found(run)["slow_rank"]
     assert (finding.rank, finding.host, finding.phase) == (1, "w2", "forward") and "25% of the time" in finding.what
+    run.event("launch_started", attempt=2, world_size=2)
+    run.trained(20, attempt=2)
+    assert "slow_rank" not in found(run), "it went on without that host"
 
 
 def test_slower_than_planned(run: RecordedRun) -> None:
