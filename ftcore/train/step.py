@@ -117,8 +117,8 @@ def run_update(
     before_step()
     enters(OPTIMIZER)
     norms = _clip_by_group(engine, update.clip_groups) if update.clip_groups is not None else []
-    if update.muon_momentum is not None:
-        orthogonalise_gradients_(engine, update.muon_momentum) if all(map(math.isfinite, norms)) else refuse_step_(engine)
+    if update.muon_momentum is not None and all(map(math.isfinite, norms)):
+        orthogonalise_gradients_(engine, update.muon_momentum)
     outcome = engine.step(update.learning_rate)
     _charge(seconds, "step", clock)
     enters(OTHER)
@@ -134,8 +134,12 @@ def _check_count(engine: Engine, batches: Sequence[MicroBatch], planned: float) 
 
 
 def _clip_by_group(engine: Engine, groups: ClipGroups) -> list[float]:
-    """Scales down the gradients of each group whose norm is over its limit; returns the norms before."""
+    """Scales down the gradients of each group whose norm is over its limit; returns the norms before. A norm that is not finite refuses the step."""
     norms = group_norms(engine, groups.group_of)
+    if not all(map(math.isfinite, norms)):
+        # Gradients that are finite may have such a norm: its limit over it would make them 0, and the step would be taken.
+        refuse_step_(engine)
+        return norms
     factors = [limit / (norm + 1e-6) if limit and norm > limit else 1.0 for norm, limit in zip(norms, groups.limits, strict=True)]
     scale_gradients_(engine, lambda name: factors[groups.group_of[name]] if name in groups.group_of else 1.0)
     return norms
