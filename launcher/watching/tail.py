@@ -13,6 +13,7 @@ from launcher.json_lines import Message
 FIRST_BYTES = 1 << 20
 """Of the end of a file that is looked at for the first time."""
 MOST_AT_ONCE = 1 << 24
+"""A longer line, as a broken disk may leave one, is passed over."""
 MARK_BYTES = 256
 SAMPLE_BYTES = 1 << 16
 """The longest line that a sample of the file's earlier part finds."""
@@ -60,7 +61,7 @@ class JsonTail:
             self._place, self._inode = self._line_start(handle, start), state.st_ino
         place = self._place or 0
         data = os.pread(handle, MOST_AT_ONCE, place)
-        whole = data.rfind(b"\n") + 1
+        whole = data.rfind(b"\n") + 1 or (len(data) if len(data) == MOST_AT_ONCE else 0)
         self._place = place + whole
         if is_anew or whole:
             self._mark = os.pread(handle, min(MARK_BYTES, self._place), self._place - min(MARK_BYTES, self._place))

@@ -90,3 +90,11 @@ def test_a_line_as_long_as_all_that_is_looked_at(tmp_path: Path) -> None:
     assert followed.poll().lines == []
     add(path, 2)
     assert numbers(followed) == ([2], False)
+
+
+def test_a_line_without_an_end_keeps_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.watching.tail.MOST_AT_ONCE", 64)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\0" * 200 + b'\n{"update": 1}\n')
+    followed = JsonTail(path)
+    assert [line for _ in range(6) for line in followed.poll().lines] == [{"update": 1}]
