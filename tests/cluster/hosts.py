@@ -94,10 +94,10 @@ class Cluster:
         """What a command prints that runs on the host, past sshd. Raises RuntimeError when it fails."""
         return self.script(SCRIPT, "run", str(self.folder), name, *command)
 
-    def ssh(self, name: str, command: str) -> subprocess.CompletedProcess[str]:
-        """A shell command through ssh; status 255 when the host isn't reached."""
+    def ssh(self, name: str, command: str, *, connect_s: int = 60) -> subprocess.CompletedProcess[str]:
+        """A shell command through ssh; status 255 when the host isn't reached in `connect_s`."""
         return subprocess.run(
-            ["ssh", "-F", str(self.ssh_config), "-oConnectTimeout=60", name, command], capture_output=True, text=True, timeout=LIMIT_S, check=False
+            ["ssh", "-F", str(self.ssh_config), f"-oConnectTimeout={connect_s}", name, command], capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
 
     def processes(self, name: str) -> dict[int, str]:

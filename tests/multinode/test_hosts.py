@@ -41,7 +41,7 @@ def test_processes_are_listed_killed_and_not_left(cluster: Cluster) -> None:
         cluster.kill_node("node2")
         assert not is_alive(pid)
         assert session.wait(timeout=60) == 255
-    assert cluster.ssh("node2", "true").returncode == 255
+    assert cluster.ssh("node2", "true", connect_s=3).returncode == 255
     cluster.start("node2")
     assert cluster.ssh("node2", "hostname").stdout == "node2\n"
 
