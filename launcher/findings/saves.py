@@ -73,7 +73,8 @@ def _dropped(seen: Seen) -> Finding | None:
 
 def _early(seen: Seen) -> Finding | None:
     for name, why in (("early_stop", "its evaluations no longer got better"), ("data_end", "its data ended, as data.repeat: false says")):
-        events = seen.events(name)
+        # Where a resume trained on, the run did not end there.
+        events = [event for event in seen.events(name) if number(event, "update") >= seen.done]
         if events and not seen.is_running:
             last = events[-1]
             what = f"it ended after update {last.get('update')} of {last.get('total_updates')}: {why}"

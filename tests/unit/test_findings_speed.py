@@ -222,6 +222,10 @@ def test_saves_rows_and_early_ends(run: RecordedRun) -> None:
     assert "it ended after update 10 of 100" in kinds["early_stop"].what
     run.event("checkpoint", update=10, path="update_00000010")
     assert found(run)["disk_full"].severity == NOTE, "saved since then"
+    run.event("launch_started", attempt=2, world_size=2)
+    run.trained(5, attempt=2)
+    run.ended(0, "done", attempt=2)
+    assert "early_stop" not in found(run), "a resume trained on"
 
 
 def test_overflows_and_memory_that_is_nearly_full(run: RecordedRun) -> None:
