@@ -59,8 +59,9 @@ def _of_scale(path: Path, anchors: Sequence[Anchor]) -> list[MeasuredSpeed]:
     result = read_scale(path)
     spreads = {(point.ranks, point.stage): point.spread or 0.0 for point in result.measured}
     if result.mode != "strong":
-        # Its other points have larger updates than the spec.
-        anchors = [min(anchors, key=lambda anchor: anchor.ranks)]
+        # The other points of a stage have larger updates than the spec.
+        fewest = {stage: min(each.ranks for each in anchors if each.stage == stage) for stage in {each.stage for each in anchors}}
+        anchors = [each for each in anchors if each.ranks == fewest[each.stage]]
     starts = _starts(ScaleDir(path if path.is_dir() else path.parent), result)
     return [MeasuredSpeed(anchor=each, spread=spreads.get((each.ranks, each.stage), 0.0) / 2, start_s=starts.get((each.ranks, each.stage))) for each in anchors]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -239,3 +240,6 @@ def test_speeds_of_a_scaling_test_are_read(tmp_path):
     weak = ScaleDir(tmp_path).result.read_text().replace('"strong"', '"weak"')
     ScaleDir(tmp_path).result.write_text(weak)
     assert [speed.ranks for speed in read_measured((tmp_path / "scale.json",))] == [1]
+    other = tuple(dataclasses.replace(each, stage=3) for each in points)
+    ScaleDir(tmp_path).result.write_text(dataclasses.replace(result, mode="weak", points=(*points, *other)).to_json())
+    assert [(speed.ranks, speed.stage) for speed in read_measured((tmp_path,))] == [(1, 2), (1, 3)]
