@@ -56,9 +56,10 @@ def _ending(seen: Seen, launch: Attempt) -> Finding | None:
         return None
     if status == PREEMPTED:
         return _preempted(seen, launch)
-    if status in _STOPS:
-        return _stopped(seen, launch, _STOPS[status])
     failure = next(reversed(seen.events("failure", launch.number)), None)
+    # A rank that such a signal ended gives the launch the same status.
+    if status in _STOPS and failure is None:
+        return _stopped(seen, launch, _STOPS[status])
     reason = str((failure or {}).get("verb") or launch.reason)
     if "hung" in reason:
         return hung(seen, failure or ended or {}, launch.number)

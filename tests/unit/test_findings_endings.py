@@ -197,6 +197,15 @@ def test_ends_that_are_nobodys_fault(run: RecordedRun) -> None:
     assert "healthy" in render(examine(run.write()))
 
 
+def test_a_rank_that_got_the_signal_of_a_stop_was_killed(run: RecordedRun) -> None:
+    run.trained(3)
+    run.event("rank_exit", rank=1, host="localhost", status=143, ended_by_launcher=False)
+    run.event("failure", who="rank 1 on localhost", verb="failed", status=143, log="logs/attempt_1/rank_1.log", details=[], hints=[])
+    run.ended(143, "rank 1 on localhost failed: killed by SIGTERM")
+    found = first(run)
+    assert (found.kind, found.severity, found.what) == ("killed", ENDED, "rank 1 on localhost was killed by SIGTERM (exit status 143)")
+
+
 @pytest.mark.parametrize(
     ("events", "kind", "words"),
     [
