@@ -173,6 +173,12 @@ def derived_coalescing(zero: ZeroSection, method: MethodSection) -> bool:
     return zero.offload_optimizer == "none" and (zero.stage == 2 or (zero.stage == 3 and method.type != "full"))
 
 
+def in_other_stage(spec: Spec, stage: int) -> ZeroSection:
+    """The section with another stage; coalescing, which was given for the spec's own stage if at all, follows from the new one."""
+    zero = replace(spec.zero, stage=stage)
+    return spec.zero if stage == spec.zero.stage else replace(zero, coalesce_grad_reduction=derived_coalescing(zero, spec.method))
+
+
 def _update_size(batch: BatchSection) -> BatchSection:
     neither = batch.global_batch_size is None and batch.tokens_per_update is None
     return replace(batch, global_batch_size=GLOBAL_BATCH_SIZE) if neither else batch

@@ -11,7 +11,7 @@ from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import EvaluationSection, LoggingSection, ProfilingSection, Spec
 from ftcore.spec.verification import Split, VerificationRequest
 from launcher.ds_json.importing import import_ds_json
-from launcher.resolve import Options, derived_coalescing
+from launcher.resolve import Options, in_other_stage
 from launcher.spec_source import read_draft
 from launcher.validate import find_problems
 from launcher.verify_loss_splits import STAGES, Ground, choose_splits, plan_legs
@@ -101,13 +101,9 @@ def resolve_split(resolved: ResolvedSpec, split: Split, updates: int, *, goes_on
     """The spec of a split's run; with `goes_on`, of its second half."""
     spec = _shortened(resolved.spec, updates)
     size, stage = (split.then_world_size, split.then_zero_stage) if goes_on else (split.world_size, split.zero_stage)
-    zero = spec.zero
-    if stage != zero.stage:
-        zero = replace(zero, stage=stage)
-        zero = replace(zero, coalesce_grad_reduction=derived_coalescing(zero, spec.method))
     batch = replace(spec.batch, micro_batch_tokens=split.micro_batch_tokens, layout=split.layout)
     cluster = replace(spec.cluster, slots=size if spec.cluster.slots is not None else None)
-    return replace(resolved, spec=replace(spec, zero=zero, batch=batch, cluster=cluster), hosts=first_slots(resolved.hosts, size))
+    return replace(resolved, spec=replace(spec, zero=in_other_stage(spec, stage), batch=batch, cluster=cluster), hosts=first_slots(resolved.hosts, size))
 
 
 def first_slots(hosts: tuple[Host, ...], count: int) -> tuple[Host, ...]:

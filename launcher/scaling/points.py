@@ -9,7 +9,7 @@ from ftcore.spec.errors import Problem, SpecError
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection, LoggingSection
 from launcher.memory.pilot import pilot_spec
-from launcher.resolve import derived_coalescing
+from launcher.resolve import in_other_stage
 from launcher.scaling.machines import THREADS, Machines, Share, share_of, take_hosts
 from launcher.scaling.request import STRONG, WEAK, ScaleRequest
 from launcher.submission.request import allocation
@@ -55,15 +55,11 @@ def make_point(request: ScaleRequest, machines: Machines, threads: int | None, r
 def whole_spec(request: ScaleRequest, hosts: tuple[Host, ...], stage: int, scheduler: SchedulerSection | None) -> ResolvedSpec:
     """The spec on these hosts and in this stage; in weak mode with an update that grows with the ranks, from the spec's own on the fewest ranks."""
     spec, ranks = request.resolved.spec, sum(host.slots for host in hosts)
-    zero = spec.zero
-    if stage != zero.stage:
-        zero = replace(zero, stage=stage)
-        zero = replace(zero, coalesce_grad_reduction=derived_coalescing(zero, spec.method))
     cluster = replace(spec.cluster, slots=ranks if spec.cluster.slots is not None else None)
     if scheduler is not None:
         cluster = replace(cluster, scheduler=scheduler)
     batch = grown(spec.batch, ranks, min(request.ranks)) if request.mode == WEAK else spec.batch
-    return replace(request.resolved, spec=replace(spec, zero=zero, cluster=cluster, batch=batch), hosts=hosts)
+    return replace(request.resolved, spec=replace(spec, zero=in_other_stage(spec, stage), cluster=cluster, batch=batch), hosts=hosts)
 
 
 def grown(batch: BatchSection, ranks: int, base: int) -> BatchSection:

@@ -6,7 +6,7 @@ import dataclasses
 
 from ftcore.spec.resolved import Host, ResolvedSpec
 from ftcore.spec.sections import BatchSection
-from launcher.resolve import derived_coalescing
+from launcher.resolve import in_other_stage
 from launcher.simulation.setting import Setting
 
 
@@ -14,11 +14,8 @@ def sized(setting: Setting, ranks: int, stage: int | None = None) -> ResolvedSpe
     """The run on `ranks` ranks, `gpus_per_node` on a host; with another ZeRO stage if one is given. In weak mode its updates grow with the ranks."""
     resolved = setting.resolved
     spec = resolved.spec
-    if stage is not None and stage != spec.zero.stage:
-        zero = dataclasses.replace(spec.zero, stage=stage)
-        if resolved.sources.get("zero.coalesce_grad_reduction", "derived") == "derived":
-            zero = dataclasses.replace(zero, coalesce_grad_reduction=derived_coalescing(zero, spec.method))
-        spec = dataclasses.replace(spec, zero=zero)
+    if stage is not None:
+        spec = dataclasses.replace(spec, zero=in_other_stage(spec, stage))
     if setting.mode == "weak":
         spec = dataclasses.replace(spec, batch=grown(spec.batch, ranks, setting.base_ranks))
     if setting.fabric is not None:
