@@ -42,12 +42,24 @@ def emit(event: str, **fields: Any) -> None:
         return
     line = json.dumps({"event": event, "time": time.time(), **fields}) + "\n"
     has_other_writers = "RANK" in os.environ
-    if has_other_writers and len(line.encode()) > MAX_EVENT_BYTES:
-        line = json.dumps({"event": event, "time": time.time(), "truncated": True, **{k: v for k, v in fields.items() if len(str(v)) < 256}}) + "\n"
+    if has_other_writers and len(line) > MAX_EVENT_BYTES:
+        line = json.dumps(_fitting({"event": event, "time": time.time(), "truncated": True}, fields)) + "\n"
     try:
         _write_all(int(handle), line.encode())
     except OSError:
         return
+
+
+def _fitting(head: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """`head` with as many of the fields as one event holds, the shortest first."""
+    room = MAX_EVENT_BYTES - len(json.dumps(head)) - len("\n")
+    kept = dict(head)
+    for name, value in sorted(fields.items(), key=lambda each: len(json.dumps(each[1]))):
+        room -= len(json.dumps({name: value}))
+        if room < 0:
+            break
+        kept[name] = value
+    return kept
 
 
 def emit_ready() -> None:

@@ -70,3 +70,11 @@ def test_long_reads_and_writes_are_progress(told: Told, tmp_path: Path, monkeypa
     os.close(handle)
     file_digest(tmp_path / "file")
     assert [each["stage"] for each in told()] == ["save", "save", "load"]
+
+
+def test_an_event_of_a_rank_never_mixes_with_others(told: Told) -> None:
+    """A pipe takes no more at once."""
+    events.emit("update", update=7, **{f"group_{number}": "é" * 200 for number in range(30)}, loss=1.5, samples=list(range(5000)))
+    [told_of] = told()
+    assert (told_of["event"], told_of["update"], told_of["loss"], told_of["truncated"]) == ("update", 7, 1.5, True)
+    assert "samples" not in told_of and events.MAX_EVENT_BYTES - 1300 < len(json.dumps(told_of)) < events.MAX_EVENT_BYTES
