@@ -92,15 +92,16 @@ def _attempt_of(record: RunRecord, which: int, lines: list[Line], *, is_last: bo
         train_s=sum(part.train_s for part in parts),
         tokens=sum(part.tokens for part in parts),
         supervised_tokens=sum(part.supervised_tokens for part in parts),
-        how_ended=_how(ended) if ended else "" if is_last else "killed",
+        how_ended=_how(ended, failed=_event(record, "failure", which) is not None) if ended else "" if is_last else "killed",
         reason=str(ended.get("reason") or "") if ended else "",
     )
 
 
-def _how(ended: Line) -> str:
+def _how(ended: Line, *, failed: bool) -> str:
+    """In a word. A rank that a signal ended gives its launch the status of one that was itself stopped by it: then a failure was told."""
     status = int(number(ended, "status", 1))
     names = {0: "finished", PREEMPTED: "preempted", INTERRUPT_STATUS_BASE + 9: "killed"}
-    stopped = {INTERRUPT_STATUS_BASE + signal: "stopped" for signal in (1, 2, 15)}
+    stopped = {INTERRUPT_STATUS_BASE + signal: "killed" if failed else "stopped" for signal in (1, 2, 15)}
     return (names | stopped).get(status, "failed")
 
 

@@ -37,6 +37,8 @@ class LastLaunch:
     status: int | None
     """None: it has not ended, or was killed before it could say so."""
     reason: str
+    is_failure: bool = False
+    """A rank, a host or a step failed in it; a launch that was stopped has no failure."""
 
 
 def holder(run_dir: RunDir) -> Holder | None:
@@ -58,14 +60,16 @@ def holder(run_dir: RunDir) -> Holder | None:
 
 def last_launch(run_dir: RunDir) -> LastLaunch | None:
     """None when none has begun, or the run is of an earlier ftlaunch."""
-    events = read_events(run_dir, "launch_started", "launch_ended")
+    events = read_events(run_dir, "launch_started", "launch_ended", "failure")
     started = next((event for event in reversed(events) if event["event"] == "launch_started"), None)
     if started is None:
         return None
     attempt = int(number(started, "attempt"))
     ended = next((event for event in events if event["event"] == "launch_ended" and event.get("attempt") == started.get("attempt")), None)
     status = int(number(ended, "status", 1)) if ended else None
-    return LastLaunch(attempt=attempt, started=number(started, "time"), status=status, reason=str(ended.get("reason") or "") if ended else "")
+    failed = any(event["event"] == "failure" and event.get("attempt") == started.get("attempt") for event in events)
+    reason = str(ended.get("reason") or "") if ended else ""
+    return LastLaunch(attempt=attempt, started=number(started, "time"), status=status, reason=reason, is_failure=failed)
 
 
 def ended_well(run_dir: RunDir) -> bool:

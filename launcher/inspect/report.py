@@ -227,8 +227,9 @@ def _last_error(run_dir: RunDir, attempt: int) -> str:
     if errors and first is None:
         return ""
     if first is not None:
-        problems = first.get("problems") or [{}]
-        what = str(problems[0].get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
+        problems = first.get("problems")
+        told = problems[0] if isinstance(problems, list) and problems and isinstance(problems[0], dict) else {}
+        what = str(told.get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
         return (f"rank {first['rank']}: " if first.get("rank") is not None else "") + what.partition("\n")[0]
     log = tail(run_dir.attempt_logs(attempt) / "node_0.log", 1) if attempt else []
     return log[-1] if log else ""

@@ -94,5 +94,5 @@ def _ended(seen: Seen) -> Verdict:
         return Verdict(state=State.FAILED, why=bad or "its launcher was killed, or its host went down")
     if launch.status == PREEMPTED:
         return Verdict(state=State.PREEMPTED, why="saved, and can go on")
-    state = State.STOPPED if launch.status in _STOPPED else State.FAILED
+    state = State.STOPPED if launch.status in _STOPPED and not launch.is_failure else State.FAILED
     return Verdict(state=state, why=launch.reason or describe_status(launch.status))

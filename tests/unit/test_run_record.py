@@ -9,6 +9,7 @@ import pytest
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_record import RunRecord, attempts, covered, lines_by_attempt, read_run, totals
+from launcher.inspect.events import last_launch
 from tests.unit.made_runs import add_lines, line, made_run, old_line
 
 
@@ -72,6 +73,14 @@ def test_a_clock_that_was_set_back_gives_no_negative_time(tmp_path: Path) -> Non
     add_lines(run_dir.metrics, *(old_line(update) for update in (1, 2)))
     (only,) = attempts(read_run(run_dir.path))
     assert (only.wall_s, only.how_ended) == (4.0, "stopped"), "the seconds of its updates at least"
+
+
+def test_a_rank_that_somebody_ended_is_no_stop(tmp_path: Path) -> None:
+    run_dir = made_run(tmp_path / "run")
+    add_lines(run_dir.events, event("launch_started", 1, 1.0), event("failure", 1, 5.0, who="rank 1"), event("launch_ended", 1, 6.0, status=143))
+    (only,) = attempts(read_run(run_dir.path))
+    launch = last_launch(run_dir)
+    assert only.how_ended == "killed" and launch is not None and launch.is_failure
 
 
 def test_three_attempts_of_which_one_never_trained(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def ended(status: int | None, reason: str = "") -> LastLaunch:
         (replace(NOTHING, launch=ended(2, "rank 1 failed")), State.FAILED, "rank 1 failed"),
         (replace(NOTHING, launch=ended(128 + 9)), State.FAILED, "SIGKILL"),
         (replace(NOTHING, launch=ended(130)), State.STOPPED, "SIGINT"),
+        # Somebody's signal ended a rank, not the launch.
+        (replace(NOTHING, launch=replace(ended(143, "rank 1: killed by SIGTERM"), is_failure=True)), State.FAILED, "rank 1"),
         (replace(NOTHING, launch=ended(None)), State.FAILED, "killed"),
         # A run of an ftlaunch that wrote nothing about its launches.
         (replace(NOTHING, attempts=2), State.FAILED, "killed"),
