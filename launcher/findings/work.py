@@ -92,7 +92,7 @@ def _crowded(seen: Seen) -> Finding | None:
     for host in seen.resolved.hosts:
         ranks[host.name] += host.slots
     here = ("localhost", "127.0.0.1", socket.gethostname())
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     name = next((each for each in ranks if each in here and ranks[each] > cores), None)
     if name is None:
         return None

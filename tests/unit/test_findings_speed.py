@@ -20,7 +20,7 @@ from tests.unit.recorded_runs import BUSY, GIB, RecordedRun
 
 @pytest.fixture
 def run(tmp_path: Path) -> RecordedRun:
-    return RecordedRun(tmp_path / "run", ranks=min(2, os.cpu_count() or 1))
+    return RecordedRun(tmp_path / "run", ranks=min(2, len(os.sched_getaffinity(0))))
 
 
 def found(run: RecordedRun) -> dict[str, Finding]:
@@ -151,7 +151,7 @@ def test_padding_and_small_micro_steps(run: RecordedRun) -> None:
 
 
 def test_more_ranks_than_cores(tmp_path: Path) -> None:
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     run = RecordedRun(tmp_path / "run", ranks=cores + 2)
     run.trained(6)
     assert f"{cores + 2} ranks compute on localhost, which has {cores} cores" in found(run)["oversubscribed"].what

@@ -36,6 +36,7 @@ def test_windows_line_ends_and_bom(tmp_path: Path) -> None:
         ("a.csv", "a;x,b", "1;,2", ["1;", "2"]),
         ("a.tsv", "a,b\tc", "1,2\t3", ["1,2", "3"]),
         ("a.tsvx.csv", "a,b\tc", "1,2", ["1", "2"]),
+        ("a.TSV.bz2", "a,b\tc", "1,2\t3", ["1,2", "3"]),
         ("a.csv", '"x\ny",b', "1,2", ["1", "2"]),
         ("a.csv", ",b", "0,2", ["0", "2"]),
     ],

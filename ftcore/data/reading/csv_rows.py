@@ -104,7 +104,7 @@ def _header(lines: _Lines, source: Iterator[str]) -> tuple[str, list[str]]:
 
 def is_tsv(name: str) -> bool:
     """Whether a file's fields are separated by tabs whatever its header holds: by its name, packed or not."""
-    return re.search(r"\.tsv(\.gz|\.zst)?$", name.lower()) is not None
+    return re.search(r"\.tsv(\.(gz|zst|bz2|xz))?$", name.lower()) is not None
 
 
 def _delimiter(header: str) -> str:
