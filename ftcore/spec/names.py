@@ -72,13 +72,17 @@ def known_keys() -> dict[str, list[str]]:
 
 
 def advise(section: str, key: str) -> str:
-    """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name."""
+    """What to write in place of the unknown `key` of `section` ("" for the top): an alias, another section's key, or the nearest name.
+
+    Nothing when the section is unknown as well and no name is near.
+    """
     known = known_keys()
     for nested, meant in (("data.train_sets.", "data.train"), ("data.eval_sets.", "data.eval"), (f"{GROUPS}.", GROUPS), (f"{ADAPTERS}.", ADAPTERS)):
         if section.startswith(nested):
             section = meant
     if section and section not in known:
-        section = "".join(difflib.get_close_matches(section, list(known), n=1))
+        as_deep = [name for name in known if name.count(".") == section.count(".")]
+        section = "".join(difflib.get_close_matches(section, as_deep, n=1))
         siblings = known.get(section, [])
     else:
         siblings = known.get(section, list(SECTIONS))
@@ -87,6 +91,10 @@ def advise(section: str, key: str) -> str:
     leaf = alias.split(" ")[0].rpartition(".")[2] if alias else ""
     if section in REPEATED and leaf in siblings:
         return _did_you_mean(leaf)
+    # `steps` of evaluation is its `eval_steps`, not the `train.max_steps` that the word means elsewhere.
+    here = [f"{section}.{sibling}" for sibling in siblings if sibling.endswith(f"_{name}")] if section and leaf not in siblings else []
+    if here and name not in SECTIONS and f"{section}.{name}" not in ALIASES:
+        return _did_you_mean(*here)
     if alias and name not in siblings:
         return _alias_text(alias)
     homes = [f"{home}.{name}" for home in known if name in known[home] and home not in REPEATED] + [name for _ in range(name in SECTIONS)]
@@ -95,7 +103,7 @@ def advise(section: str, key: str) -> str:
     near = difflib.get_close_matches(name, siblings, n=1)
     if near:
         return _did_you_mean(f"{section}.{near[0]}" if section else near[0])
-    return _nearest_anywhere(name, known) or f"valid here: {', '.join(siblings or SECTIONS)}"
+    return _nearest_anywhere(name, known) or (f"valid here: {', '.join(siblings)}" if siblings else "")
 
 
 def advise_value(key: str, value: str) -> str:

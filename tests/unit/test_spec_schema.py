@@ -190,12 +190,21 @@ def test_problems_come_by_path_with_one_verdict_a_value() -> None:
         ("data", "path", "`data.train.path` or `data.eval.path`"),
         ("zero", "learning_rte", "`optimizer.learning_rate`"),
         ("zero", "xyzzy", "valid here: stage"),
-        ("nowhere", "xyzzy", "valid here: model"),
+        ("evaluation", "steps", "`evaluation.eval_steps`"),
+        ("checkpoint", "steps", "`checkpoint.save_steps`"),
+        ("train", "steps", "`train.max_steps`"),
+        ("model", "path", "`model.model_name_or_path`"),
+        ("checkpoint", "model", "`model`"),
         ("train", "zero", "`zero`"),
     ],
 )
 def test_advice_on_an_unknown_key(section: str, key: str, words: str) -> None:
     assert words in advise(section, key)
+
+
+@pytest.mark.parametrize("section", ["nowhere", "model.extra"])
+def test_no_advice_below_a_section_that_resembles_none(section: str) -> None:
+    assert advise(section, "xyzzy") == ""
 
 
 def test_aliases_point_at_keys() -> None:
