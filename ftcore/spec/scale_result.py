@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -148,6 +149,8 @@ class ScaleResult:
     price_per_hour: float | None = None
     """Of a device, as the spec says."""
     currency: str = ""
+    method: str = ""
+    """method.type; empty: written before it was kept."""
     schema: int = SCALE_SCHEMA
 
     @property
@@ -204,12 +207,26 @@ class ScaleDir:
 def parse_result(text: str) -> ScaleResult:
     """The value that `to_json` wrote. Raises CheckpointError for anything else."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_refuse)
         if data.get("schema") != SCALE_SCHEMA:
             raise ValueError(f"schema {data.get('schema')!r}, this ftlaunch reads {SCALE_SCHEMA}")
-        return build(ScaleResult, data)
+        result: ScaleResult = build(ScaleResult, data)
+        for point in result.points:
+            _check(point)
+        return result
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"not a result of ftlaunch scale: {error}", where="scale.json", fix="measure again, in a new folder") from error
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _check(point: ScalePoint) -> None:
+    """Raises ValueError for numbers that no measurement gives, and that nothing can be counted with."""
+    speeds = (point.update_seconds, point.tokens, point.tokens_per_s)
+    if point.ranks < 1 or not all(0 < each < math.inf for each in speeds if each is not None):
+        raise ValueError(f"{point.name}: {point.ranks} ranks, {point.update_seconds} s an update, {point.tokens_per_s} tokens/s")
 
 
 def read_scale(path: Path) -> ScaleResult:

@@ -75,6 +75,7 @@ def assemble(request: ScaleRequest, wanted: Iterable[Wanted], points: Iterable[S
         model=spec.model.model_name_or_path,
         mode=request.mode,
         precision=spec.train.precision,
+        method=spec.method.type,
         warm_up=request.warm_up,
         windows=request.windows,
         updates=request.windows * request.window_updates,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
@@ -10,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ftcore.spec.data_paths import path_kind
 from ftcore.spec.document import dotted, leaves
+from ftcore.spec.lengths import file_state
 from launcher.environment import import_root
 from launcher.preflight.code_digest import code_digest
 from launcher.scaling.points import Wanted
@@ -105,15 +108,14 @@ def _flat(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _files(wanted: Wanted) -> dict[str, list[int]]:
-    """File or folder that the spec names -> (size, time of change): its content may change under the same name."""
+    """What the spec names on this disk -> (bytes, time of the last change): its content may change under the same name, also that of one file of a folder."""
     spec = wanted.cut.spec
-    names = [spec.model.model_name_or_path, *(each.path for each in spec.data.all_sets.values()), spec.method.adapter_name_or_path, spec.data.chat_template]
-    found = {}
-    for name in names:
-        if name and os.path.isabs(name) and os.path.exists(name):
-            state = os.stat(name)
-            found[name] = [state.st_size, state.st_mtime_ns]
-    return found
+    data = [each.path for each in spec.data.all_sets.values() if path_kind(each.path) in ("local", "glob")]
+    # Beside a model's files may lie what was trained from it, even this test: what is deeper than its own files is no part of it.
+    models = (spec.model.model_name_or_path, spec.method.adapter_name_or_path)
+    own = {name: os.path.join(glob.escape(name), "*.*") if os.path.isdir(name) else name for name in models}
+    named = {**own, **{name: name for name in (*data, spec.data.chat_template)}}
+    return {name: list(file_state(place)) for name, place in named.items() if os.path.isabs(name) and any(file_state(place))}
 
 
 def _version(name: str) -> str:

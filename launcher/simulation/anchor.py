@@ -78,7 +78,7 @@ def _of_scale(path: Path) -> tuple[Anchor, ...]:
             tokens_per_s=float(point.tokens_per_s or 0.0),
             on_cpu=point.accelerators is None,
             model=result.model,
-            method="",
+            method=result.method,
             origin=str(path),
             precision=result.precision,
             threads=point.threads,

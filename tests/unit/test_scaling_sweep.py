@@ -278,7 +278,9 @@ def test_requests_and_results_that_are_damaged(tmp_path: Path) -> None:
     folder.request.write_text("{}")
     with pytest.raises(CheckpointError, match="not a scaling test"):
         read_request(folder)
-    for text in ("", "[]", '{"schema": 9}', '{"schema": 1}'):
+    whole = result(point(2)).to_json()
+    wrong = (whole.replace(*each) for each in (('"tokens": 1000.0', '"tokens": NaN'), ('"ranks": 2', '"ranks": 0'), ('_per_s": 1000.0', '_per_s": -1.0')))
+    for text in ("", "[]", '{"schema": 9}', '{"schema": 1}', *wrong):
         folder.result.write_text(text)
         with pytest.raises(CheckpointError, match="not a result of ftlaunch scale"):
             read_scale(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -154,6 +155,12 @@ def test_every_measurement_has_to_be_of_the_spec(tmp_path):
     with pytest.raises(SpecError, match="other was measured otherwise: the model was another") as raised:
         require_like((*read_anchors(good), *read_anchors(other)), run(), on_cpu=False, accelerator="h100-80")
     assert len(raised.value.problems) == 1
+    # A file without the method was written before it was kept.
+    for method, problem in (("lora", "the method was lora, here it is full"), ("", "")):
+        text = (good / "scale.json").read_text().replace(f'"method": "{"" if method else "lora"}"', f'"method": "{method}"')
+        (good / "scale.json").write_text(text)
+        with pytest.raises(SpecError, match=problem) if problem else contextlib.nullcontext():
+            require_like(read_anchors(good), run(), on_cpu=False, accelerator="h100-80")
 
 
 def test_only_the_measured_point_itself_has_the_narrow_band(tmp_path):
