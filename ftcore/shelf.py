@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ftcore.checkpoint.layout import BROKEN, CURSOR, LATEST, REMOVED, broken, newest_first, partials, update_of
+from ftcore.checkpoint.layout import BROKEN, CURSOR, LATEST, REMOVED, broken, newest_first, partials, read_text, update_of
 from ftcore.checkpoint.manifest import Manifest, damage, read_manifest
 from ftcore.checkpoint.retention import best_of, rename_for_removal
 from ftcore.process import run_main
@@ -142,14 +142,14 @@ def _fields(entry: Entry) -> dict[str, Any]:
 
 def _epoch(checkpoint: Path) -> int | None:
     try:
-        return int(json.loads((checkpoint / CURSOR).read_text(encoding="utf-8"))["epoch"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(read_text(checkpoint / CURSOR))["epoch"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def _named_latest(checkpoints: Path) -> str:
     try:
-        return (checkpoints / LATEST).read_text(encoding="utf-8").strip()
+        return read_text(checkpoints / LATEST).strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

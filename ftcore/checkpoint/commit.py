@@ -61,6 +61,6 @@ def point_to_best(committed: Path) -> Path | None:
     pointer = committed.parent / layout.BEST
     if best is None:
         pointer.unlink(missing_ok=True)
-    elif not pointer.is_file() or pointer.read_text(encoding="utf-8") != best.name + "\n":
+    elif not pointer.is_file() or pointer.read_bytes() != f"{best.name}\n".encode():
         write_atomic(pointer, best.name + "\n")
     return best

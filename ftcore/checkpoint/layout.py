@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def partial_path(checkpoints: Path, update: int) -> Path:
 def rank_path(checkpoint: Path, rank: int) -> Path:
     """Where one rank's files lie in a checkpoint."""
     return checkpoint / f"rank_{rank}"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; raises OSError for what is none: a pipe would never end, nor would a device."""
+    if not path.is_file() and path.exists():
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def update_of(path: Path) -> int | None:

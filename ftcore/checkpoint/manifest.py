@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.checkpoint.digest import digest_of, file_digest
-from ftcore.checkpoint.layout import BUFFERS, CURSOR, INDEX, MANIFEST, RNG, STATE, checkpoint_path, rank_path
+from ftcore.checkpoint.layout import BUFFERS, CURSOR, INDEX, MANIFEST, RNG, STATE, checkpoint_path, rank_path, read_text
 from ftcore.spec.errors import CheckpointError
 from ftcore.spec.resolved import build
 from ftcore.spec.run_dir import write_atomic
@@ -61,7 +61,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """Raises CheckpointError when there is none, or it is damaged, of another version or another checkpoint's, or does not list every file."""
     path = checkpoint / MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
         if data["version"] != MANIFEST_VERSION:
             raise CheckpointError(f"manifest version {data['version']}, this ftlaunch reads {MANIFEST_VERSION}", where=str(path))
         if data.pop(SELF_DIGEST) != _content_digest(data):

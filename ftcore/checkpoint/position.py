@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ftcore.batch.cursor import Cursor
 from ftcore.checkpoint.find import find_newest_whole
-from ftcore.checkpoint.layout import CURSOR
+from ftcore.checkpoint.layout import CURSOR, read_text
 from ftcore.checkpoint.manifest import damage
 from ftcore.spec.errors import CheckpointError
 
@@ -19,6 +19,6 @@ def newest_position(checkpoints: Path, *, digests: bool) -> Cursor | None:
     """
     found = find_newest_whole(checkpoints, partial(damage, digests=digests)).found
     try:
-        return None if found is None else Cursor.from_json((found.path / CURSOR).read_text(encoding="utf-8"))
+        return None if found is None else Cursor.from_json(read_text(found.path / CURSOR))
     except (OSError, UnicodeDecodeError, CheckpointError):
         return None

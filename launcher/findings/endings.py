@@ -133,7 +133,7 @@ def _sort(seen: Seen, error: Line, text: str) -> tuple[str, tuple[str, ...], tup
 def _preempted(seen: Seen, launch: Attempt) -> Finding:
     saved = next(reversed(seen.events("preempted", launch.number)), None)
     update = int(number(saved, "update")) if saved is not None else None
-    what = f"preempted and saved after update {update}" if update else "preempted before there was anything to save"
+    what = f"preempted and saved after update {update}" if update else _unsaved(seen, launch)
     return Finding(
         kind="preempted",
         severity=NOTE,
@@ -143,6 +143,12 @@ def _preempted(seen: Seen, launch: Attempt) -> Finding:
         evidence=(Evidence(what=f"exit status {PREEMPTED}", file="events.jsonl"),),
         go_on=resume_lines(seen),
     )
+
+
+def _unsaved(seen: Seen, launch: Attempt) -> str:
+    """What a preemption that saved nothing found: before the first update or after the last one there is nothing that is not saved."""
+    kept = max((number(event, "update") for name in ("checkpoint", "resumed") for event in seen.events(name, launch.number)), default=0)
+    return f"preempted, with nothing to save that is not in the checkpoint of update {kept:.0f}" if kept else "preempted before there was anything to save"
 
 
 def _stopped(seen: Seen, launch: Attempt, name: str) -> Finding:
@@ -226,7 +232,9 @@ def _other(seen: Seen, launch: Attempt, failure: Line) -> Finding:
     )
 
 
-def _silent(seen: Seen, launch: Attempt) -> Finding:
+def _silent(seen: Seen, launch: Attempt) -> Finding | None:
+    if not seen.events("launch_started", launch.number):
+        return _unrecorded(seen, launch)
     return Finding(
         kind="launcher_lost",
         severity=ENDED,
@@ -234,6 +242,21 @@ def _silent(seen: Seen, launch: Attempt) -> Finding:
         time=launch.started + launch.wall_s if launch.started else None,
         causes=("a reboot or a power loss (`last -x`), the kernel's out-of-memory killer (`dmesg -T`), or a scheduler's SIGKILL",),
         evidence=(Evidence(what="launch_started, and no launch_ended", file="events.jsonl"),),
+        go_on=resume_lines(seen),
+    )
+
+
+def _unrecorded(seen: Seen, launch: Attempt) -> Finding | None:
+    """Of a launch that only its updates tell of: its node script was started by hand, or its events are lost. Nothing is known of one that others followed."""
+    if seen.is_trained or launch.number != seen.attempt:
+        return None
+    return Finding(
+        kind="launcher_lost",
+        severity=ENDED,
+        what="how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged",
+        time=launch.started + launch.wall_s if launch.started else None,
+        causes=("what the ranks printed last is in their logs (`ftlaunch logs`)",),
+        evidence=(Evidence(what="no launch_started of its launch, and updates that are not done", file="events.jsonl"),),
         go_on=resume_lines(seen),
     )
 

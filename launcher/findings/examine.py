@@ -77,6 +77,9 @@ def _state(seen: Seen) -> str:
         return "running"
     if not seen.launches:
         return "new" if not seen.record.updates else "finished"
+    if seen.is_trained and not seen.events("launch_started"):
+        # As `ftlaunch status` says: its script was started by hand, or its events are lost.
+        return "finished"
     return seen.launches[-1].how_ended or "killed"
 
 

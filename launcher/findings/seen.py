@@ -48,6 +48,11 @@ class Seen:
         return int(number(self.record.updates[-1], "update")) if self.record.updates else 0
 
     @property
+    def is_trained(self) -> bool:
+        """The last update is done."""
+        return self.done > 0 and self.done == number(self.record.updates[-1], "total_updates")
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the ranks compute on their hosts."""
         capacity = (self.record.memory or {}).get("capacity")

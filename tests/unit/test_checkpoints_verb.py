@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.checkpoint.commit import tidy
 from ftcore.checkpoint.digest import digest_of
 from ftcore.checkpoint.manifest import FileEntry, Manifest
 from ftcore.shelf import entries, plan_prune, remove
@@ -125,3 +126,18 @@ def test_sizes_and_rows() -> None:
     table = render_table([{**entry, "metric": None, "marks": [], "state": "partial", "wrong": ["the save did not finish"]}])
     assert table.splitlines()[1].split() == ["update_00000002.partial", "-", "10", "B", "-", "-", "-", "-", "partial"]
     assert table.splitlines()[2] == "    the save did not finish"
+
+
+@pytest.mark.parametrize("name", ["latest", "update_00000008/cursor.json", "update_00000008/manifest.json"])
+def test_a_pipe_in_a_files_place_keeps_nobody_waiting(name: str, run: RunDir) -> None:
+    (run.checkpoints / name).unlink()
+    os.mkfifo(run.checkpoints / name)
+    states = {entry.name: entry.state for entry in entries(run.checkpoints, digests=True)}
+    assert states["update_00000006"] == "whole"
+    assert (states["update_00000008"] == "damaged") == (name != "latest")
+
+
+def test_what_was_written_over_the_pointer_to_the_best_ends_no_save(run: RunDir) -> None:
+    (run.checkpoints / "best").write_bytes(b"\xff\xfe")
+    assert tidy(run.checkpoints / "update_00000008", keep=5) == ""
+    assert (run.checkpoints / "best").read_text() == "update_00000004\n"

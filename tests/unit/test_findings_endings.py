@@ -192,6 +192,10 @@ def test_ends_that_are_nobodys_fault(run: RecordedRun) -> None:
     run.ended(75, "preempted by SIGUSR2: what was trained is saved")
     found = first(run)
     assert (found.kind, found.severity, found.update) == ("preempted", NOTE, 3)
+    run.events[-2] |= {"event": "checkpoint"}
+    assert "nothing to save that is not in the checkpoint of update 3" in first(run).what
+    run.events[-2] |= {"event": "loop_start"}
+    assert "before there was anything to save" in first(run).what
     run.events[-1] |= {"status": 130, "reason": "stopped by SIGINT"}
     assert (first(run).kind, first(run).severity) == ("stopped", NOTE)
     assert "healthy" in render(examine(run.write()))
@@ -264,3 +268,17 @@ def test_an_error_of_a_rank_that_is_no_number_is_told_all_the_same(run: Recorded
     run.ended(6, "rank 1 on localhost failed: exit status 6")
     found = examine(run.write())
     assert (found.findings[0].what, found.findings[0].rank) == ("the run: it broke", None)
+
+
+@pytest.mark.parametrize("update", [40, 100])
+def test_a_launch_that_no_event_tells_of(update: int, run: RecordedRun) -> None:
+    """Its script was started by hand, or its events are lost: one whose last update is done has ended well, as `ftlaunch status` says."""
+    run.events.clear()
+    run.trained(update)
+    found = examine(run.write())
+    told = [(each.kind, each.what) for each in found.findings if each.severity == ENDED]
+    if update == 100:
+        assert (found.state, told) == ("finished", [])
+    else:
+        assert found.state == "killed"
+        assert told == [("launcher_lost", "how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged")]
