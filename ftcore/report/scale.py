@@ -88,14 +88,22 @@ def _tiles(result: ScaleResult) -> Tiles:
         min(measured, key=lambda point: point.update_seconds or 0.0) if result.mode == "strong" else max(measured, key=lambda each: each.tokens_per_s or 0.0)
     )
     most = max(measured, key=lambda point: (point.ranks, -point.stage))
-    cheapest = min(measured, key=lambda point: math.inf if point.device_minutes is None else point.device_minutes)
+    # Runs of a weak test see different numbers of samples.
+    cheapest = min(measured, key=lambda point: (point.device_minutes if result.mode == "strong" else _of_a_million(point)) or math.inf)
+    of_run = f"{short_number(cheapest.device_minutes)} device-minutes for the run"
+    of_tokens = f"{short_number(_of_a_million(cheapest))} device-minutes a million tokens"
     tiles = [
         Tile(label="fastest", value=name_of(fastest, result), note=f"{duration(fastest.update_seconds)} an update"),
         Tile(label="most ranks", value=f"{fixed(most.speedup, 2)} ×", note=f"{name_of(most, result)}, ideal {short_number(most.ideal_speedup)} ×"),
         Tile(label="its efficiency", value=percent(most.efficiency), note=f"{percent(most.normalised_efficiency)} by cores" if most.cores else most.limiting),
-        Tile(label="least device time", value=name_of(cheapest, result), note=f"{short_number(cheapest.device_minutes)} device-minutes for the run"),
+        Tile(label="least device time", value=name_of(cheapest, result), note=of_run if result.mode == "strong" else of_tokens),
     ]
     return Tiles(tiles=tuple(tiles))
+
+
+def _of_a_million(point: ScalePoint) -> float | None:
+    """Device-minutes of a million tokens."""
+    return point.devices * 1e6 / point.tokens_per_s / 60 if point.devices and point.tokens_per_s else None
 
 
 def _points(result: ScaleResult) -> Table:

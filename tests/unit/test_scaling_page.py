@@ -81,3 +81,11 @@ def test_the_page_is_written_beside_its_result(tmp_path: Path) -> None:
     folder.page.mkdir()
     with pytest.raises(CheckpointError, match="can't write"):
         main(RunDir(tmp_path))
+
+
+def test_device_time_of_a_weak_test_is_compared_by_the_token() -> None:
+    """Runs of more ranks see more samples there: the shortest run is no cheaper one."""
+    points = (point(1, device_minutes=1.0, devices=1, run_minutes=1.0), point(2, tokens=4000.0, device_minutes=2.0, devices=2, run_minutes=1.0))
+    of_run, of_tokens = (page_of(set_against(result(*points, mode=mode))).partition("least device time")[2][:200] for mode in ("strong", WEAK))
+    assert "1 rank" in of_run and "1 device-minutes for the run" in of_run
+    assert "2 ranks" in of_tokens and "8.33 device-minutes a million tokens" in of_tokens
