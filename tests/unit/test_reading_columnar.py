@@ -204,3 +204,20 @@ def test_the_json_type_of_the_library_datasets_is_exact(tmp_path: Path) -> None:
     made.save_to_disk(str(tmp_path / "saved"))
     for name in ("a.parquet", "saved"):
         assert [outcome(row) for row in read(tmp_path / name)] == rows
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "stream.arrow"])
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path, name: str) -> None:
+    """One of the two columns would be trained on, and nobody would know which."""
+    text = pa.array(["x"])
+    columns = pa.table([text, text, text], names=["prompt", "completion", "completion"])
+    inside = pa.table({"messages": pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([text, text], names=["content", "content"]))})
+    for table, what in ((columns, "'completion' stands twice"), (inside, "'content' stands twice"), (columns.rename_columns(["", "a", ""]), "'' stands twice")):
+        write(table, tmp_path / name)
+        (problem,) = refused(tmp_path, name, (tmp_path / name).read_bytes()).problems
+        assert what in problem.what
+
+
+def test_a_key_twice_in_a_map_is_a_bad_row(tmp_path: Path) -> None:
+    write(pa.table({"a": pa.array([[("x", 1)], [("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int64()))}), tmp_path / "a.arrow")
+    assert [outcome(row) for row in read(tmp_path / "a.arrow")] == [{"a": {"x": 1}}, ["the key 'x' stands twice in one map"]]

@@ -94,3 +94,12 @@ def test_a_position_behind_the_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds 3 bytes of text, reading was to go on at 100"):
         list(read_at(file, 100))
     assert list(read_at(replace(file, compression=""), 3)) == []
+
+
+def test_zstd_files_that_begin_with_a_frame_to_skip(tmp_path: Path) -> None:
+    """As pzstd writes them, a frame to skip before each of data."""
+    skipped = b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+    packed = b"".join(skipped + PACKERS[".zst"](row) for row in (b'{"a": 1}\n', b'{"a": 2}\n'))
+    for name in ("a.jsonl.zst", "a.jsonl", "unnamed"):
+        assert values(tmp_path, name, packed) == [{"a": 1}, {"a": 2}]
+    assert values(tmp_path, "a.csv.zst", skipped.replace(b"\x50", b"\x5f", 1) + PACKERS[".zst"](b"a,b\n1,2\n")) == [{"a": "1", "b": "2"}]

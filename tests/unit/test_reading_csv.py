@@ -102,3 +102,8 @@ def test_what_the_standard_library_writes_is_read_back(tmp_path_factory: pytest.
     file = DataFile(path=path, name="a.csv", kind="csv", size=path.stat().st_size)
     found = [row for _, row in csv_items(file, first=1)]
     assert [outcome(row) for row in found] == [{"a": one, "b": other} for one, other in rows]
+
+
+def test_a_line_of_white_space_is_a_blank_line(tmp_path: Path) -> None:
+    assert values(tmp_path, "a.csv", b"a,b\r\n1,2\r\n   \r\n\t\r\n3,4\r\n") == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert values(tmp_path, "one.csv", b"a\n1\n  \n\n") == [{"a": "1"}, {"a": "  "}]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from ftcore.data.reading.columnar import json_error, rows_of
+from ftcore.data.reading.columnar import json_error, name_twice, rows_of
 from ftcore.data.reading.remote import RemoteFile, is_remote
 from ftcore.data.reading.rows import BadRow, DataFile, Items, Row, bad_row
 from ftcore.data.reading.sniff import first_bytes, refuse_pointer
@@ -104,7 +104,9 @@ def row_count(file: DataFile) -> int | None:
 def _opened(file: DataFile) -> Any:
     from pyarrow import parquet
 
-    return parquet.ParquetFile(RemoteFile(file) if is_remote(file) else file.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+    opened = parquet.ParquetFile(RemoteFile(file) if is_remote(file) else file.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+    _check_names(opened.schema_arrow, file)
+    return opened
 
 
 def _parquet(file: DataFile, position: int, rows: int) -> Iterator[tuple[int, pa.RecordBatch, int]]:
@@ -139,10 +141,20 @@ def _record_batches(file: DataFile) -> Iterator[pa.RecordBatch]:
     with pa.PythonFile(RemoteFile(file), mode="r") if is_remote(file) else pa.memory_map(str(file.path)) as source:
         if source.read(len(ARROW_FILE)) == ARROW_FILE:
             opened = pa.ipc.open_file(source)
+            _check_names(opened.schema, file)
             yield from (opened.get_batch(index) for index in range(opened.num_record_batches))
             return
         source.seek(0)
-        yield from pa.ipc.open_stream(source)
+        stream = pa.ipc.open_stream(source)
+        _check_names(stream.schema, file)
+        yield from stream
+
+
+def _check_names(schema: pa.Schema, file: DataFile) -> None:
+    name = name_twice(schema)
+    if name is not None:
+        what = f"the name {name!r} stands twice among its columns, or in one of its structs"
+        raise DataError([Problem(what=what, file=file.name, fix="write each name once")])
 
 
 @contextmanager

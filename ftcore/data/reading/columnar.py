@@ -21,6 +21,22 @@ Counts = Any
 """int64 [n]: nulls left out of each value; None where there are none."""
 
 
+class TwiceError(ValueError):
+    """A name that stands twice where each may stand once."""
+
+
+def name_twice(kind: pa.Schema | pa.DataType) -> str | None:
+    """A column, or a key of a struct inside one, that has another of its name beside it; None when there is none."""
+    fields = [kind.field(index) for index in range(len(kind) if isinstance(kind, pa.Schema) else kind.num_fields)]
+    names = [field.name for field in fields]
+    for field in fields:
+        own = isinstance(kind, pa.Schema) or pa.types.is_struct(kind)
+        twice = field.name if own and names.count(field.name) > 1 else name_twice(field.type)
+        if twice is not None:
+            return str(twice)
+    return None
+
+
 def rows_of(batch: pa.RecordBatch) -> list[tuple[dict[str, Any], int]]:
     """(values by column, nulls left out) of each row. A null of a column itself stays. Raises ValueError for a column of JSON whose text is none."""
     names, columns, total = batch.schema.names, [], None
@@ -116,7 +132,14 @@ def _maps(array: Any) -> tuple[list[Any], Counts]:
     values, counts = _values(array.items.slice(begin, size))
     starts = starts - starts[0]
     pairs = _cut(array, starts, list(zip(keys, values, strict=True)))
-    return [None if each is None else dict(each) for each in pairs], _added(counts, starts)
+    return [None if each is None else _map(each) for each in pairs], _added(counts, starts)
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise TwiceError(f"the key {next(key for key in value if sum(key == other for other, _ in pairs) > 1)!r} stands twice in one map")
+    return value
 
 
 def _starts(array: Any) -> Any:
@@ -180,5 +203,7 @@ def _scalar(value: Any) -> Any:
 
 
 def json_error(error: ValueError) -> str:
-    """What is wrong with the text of a JSON column."""
+    """What is wrong with a row: with the text of a JSON column, or with a map."""
+    if isinstance(error, TwiceError):
+        return str(error)
     return f"a column of JSON holds text that is none: {error.msg if isinstance(error, json.JSONDecodeError) else error}"

@@ -77,7 +77,7 @@ def _records(lines: _Lines, reader: Iterator[list[str]], names: list[str], end: 
         else:
             if cells is None:
                 return
-            if not cells:
+            if not cells or (len(cells) == 1 < len(names) and not cells[0].strip()):
                 continue
             row = _row(cells, names, lines.wrong, (file.name, number, line, start))
         yield lines.stream.consumed() if number else lines.offset, row

@@ -21,6 +21,8 @@ BLOCK_BYTES = 1 << 20
 SMALL_BLOCK_BYTES = 1 << 16
 BOM = b"\xef\xbb\xbf"
 MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz"}
+# Frames to skip, which pzstd and writers of seekable files put in front.
+MAGICS |= {bytes([byte]) + b"\x2a\x4d\x18": "zstd" for byte in range(0x50, 0x60)}
 """First bytes of a file -> how it is compressed, whatever its name says."""
 UNPACKERS: dict[str, Callable[[IO[bytes]], Any]] = {"gzip": lambda raw: gzip.GzipFile(fileobj=raw), "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
 
