@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftcore.spec.names import COLUMNS
+from ftcore.spec.yaml_text import mapping
 
 LOOKED_AT = 20
 """Rows that tell the format."""
@@ -163,24 +164,28 @@ def _advice(row: Mapping[str, Any]) -> str:
     answer = next((own for own in ("answer", "response", "output") if own in row), "")
     asked = next((own for own in ("question", "query", "prompt", "instruction", "input") if own in row and own != answer), "")
     if "chosen" in row:
-        prompt = f"prompt: {asked or 'NAME'}"
-        form = f"format: {talks['chosen']}, columns: {{{REQUIRED[talks['chosen']][0]}: chosen}}" if "chosen" in talks else ""
         return "pairs of a better and a worse answer are not compared; to learn the better: " + (
-            form or f"format: prompt_completion, columns: {{{prompt}, completion: chosen}}"
+            _written(talks["chosen"], (REQUIRED[talks["chosen"]][0], "chosen"))
+            if "chosen" in talks
+            else _written("prompt_completion", ("prompt", asked or "NAME"), ("completion", "chosen"))
         )
     if talks:
         key, form = next(iter(talks.items()))
-        return f"write format: {form}, columns: {{{REQUIRED[form][0]}: {key}}}"
+        return f"write {_written(form, (REQUIRED[form][0], key))}"
     if "input_ids" in row:
         return "tokens need labels: the ids where they are learned, -100 elsewhere"
     if asked and answer:
-        beside = "".join(f", {name}: {own}" for name in ("input", "system") if (own := _beside([row], name)) not in ("", asked))
-        return f"write format: alpaca, columns: {{instruction: {asked}{beside}, output: {answer}}}"
+        beside = [(name, own) for name in ("input", "system") if (own := _beside([row], name)) not in ("", asked)]
+        return f"write {_written('alpaca', ('instruction', asked), *beside, ('output', answer))}"
     if len(texts) == 1 and len(row) == 1:
-        return f"write format: text, columns: {{text: {texts[0]}}}"
+        return f"write {_written('text', ('text', texts[0]))}"
     if len(texts) == len(row) == 2:
-        return f"write format: prompt_completion, columns: {{prompt: {texts[0]}, completion: {texts[1]}}} (or the other way round)"
+        return f"write {_written('prompt_completion', ('prompt', texts[0]), ('completion', texts[1]))} (or the other way round)"
     return _GENERAL
+
+
+def _written(form: str, *columns: tuple[str, str]) -> str:
+    return f"format: {form}, columns: {mapping(columns)}"
 
 
 def _kind(value: Any) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 
-from ftcore.spec.yaml_strict import parse_scalar
+from ftcore.spec.yaml_text import mapping, quoted
 from launcher.init.data_files import DataFile
 from launcher.init.machine import DEMO_MODEL
 
@@ -35,7 +33,6 @@ batch:
   global_batch_size: 16       # samples in an update, over all ranks
   micro_batch_tokens: 4096    # most tokens that a rank computes at once; micro-steps follow from it
 """
-_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +87,8 @@ def _data(train: DataFile, evaluation: DataFile | None) -> str:
 
 
 def _data_set(file: DataFile) -> str:
-    columns = ", ".join(f"{name}: {quoted(own)}" for name, own in file.columns.items())
     return f"    path: {quoted(file.path)}\n    format: {file.format:<18}# {FORMATS[file.format]}\n" + (
-        f"    columns: {{{columns}}}   # our name: the file's\n" if columns else ""
+        f"    columns: {mapping(file.columns.items())}   # our name: the file's\n" if file.columns else ""
     )
 
 
@@ -100,13 +96,3 @@ def _cluster(hosts: str) -> str:
     if hosts:
         return f"cluster:\n  hosts: {quoted(hosts)}   # a hostfile: `HOST slots=N` lines\n"
     return "# For ranks on several machines:\n# cluster:\n#   hosts: hostfile           # lines of `HOST slots=N`\n"
-
-
-def quoted(text: str) -> str:
-    """A text as a YAML scalar that reads back as itself, also where `${` would be a reference."""
-    escaped = text.replace("${", "$${")
-    return (
-        escaped
-        if _PLAIN.fullmatch(escaped) and isinstance(parse_scalar(escaped), str) and not escaped.endswith(":")
-        else json.dumps(escaped, ensure_ascii=False)
-    )

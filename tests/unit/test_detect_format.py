@@ -13,6 +13,8 @@ from ftcore.spec.data_formats import REQUIRED, Detected, detect_format
 from ftcore.spec.errors import DataError
 from ftcore.spec.names import COLUMNS
 from ftcore.spec.sections import DataSet
+from ftcore.spec.variables import Variables
+from ftcore.spec.yaml_strict import parse_yaml
 from tests.unit.test_fields import ANSWER, USER
 
 MESSAGES = [USER, ANSWER]
@@ -145,3 +147,13 @@ def test_columns_that_no_row_has() -> None:
 def test_every_format_has_its_fields() -> None:
     assert set(REQUIRED) == set(COLUMNS)
     assert all(set(names) <= set(COLUMNS[form]) for form, names in REQUIRED.items())
+
+
+@pytest.mark.parametrize("names", [("prompt", " completion"), ("0", "1"), ("sep=", ""), ("true", "a: b"), ("x, y", "${HOME}"), ("#", "null")])
+def test_what_it_says_to_write_reads_back(names: tuple[str, str]) -> None:
+    """Names of a file may hold spaces and signs, or look like numbers."""
+    row = dict.fromkeys(names, "x")
+    text = detect_format([row]).fix
+    written = "{" + text.split("columns: {")[1].split("} (or")[0].removesuffix("}") + "}"
+    found, _, problems = parse_yaml(f"columns: {written}\n", "s.yaml", Variables(environment={}, is_secret=lambda name, value: False))
+    assert not problems and set(found["columns"].values()) == set(names)

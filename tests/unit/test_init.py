@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from ftcore.spec.document import read_document
+from ftcore.spec.yaml_text import quoted
 from launcher.cli import main
 from launcher.init import machine
 from launcher.init.data_files import DataFile, find_data, look_at
 from launcher.init.machine import Hostfile, described_accelerators, find_hostfiles, find_models, half_type
-from launcher.init.spec_text import METHODS, Choices, quoted, render_spec
+from launcher.init.spec_text import METHODS, Choices, render_spec
 from launcher.resolve import Options, check_spec
 
 FTLAUNCH = str(Path(sys.executable).with_name("ftlaunch"))

@@ -8,6 +8,7 @@ from typing import Any
 from ftcore.data.formats.record_kinds import Messages, role_sequence
 from ftcore.data.formats.values import kind
 from ftcore.spec.errors import DataError
+from ftcore.spec.yaml_text import quoted
 
 KNOWN = {
     "system": ("system", "developer"),
@@ -34,7 +35,7 @@ class RoleMap:
         role = self._roles.get(speaker) or self._roles.get(speaker.lower().strip())
         if role is None:
             known = ", ".join(_KNOWN_NAMES)
-            fix = f"the roles known are {known}; say what another means: {self._where}.roles: {{{speaker[:60]}: user}}"
+            fix = f"the roles known are {known}; say what another means: {self._where}.roles: {{{quoted(speaker[:60])}: user}}"
             raise DataError(f"{name} has role {speaker[:60]!r}", fix=fix)
         return role
 

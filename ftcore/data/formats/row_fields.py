@@ -10,6 +10,7 @@ from ftcore.data.formats.weights import checked_weight
 from ftcore.spec.data_formats import LOOKED_AT, REQUIRED, looks_like
 from ftcore.spec.errors import DataError
 from ftcore.spec.sections import DataSet
+from ftcore.spec.yaml_text import mapping
 
 _MISSING = object()
 _MEDIA = ("image", "images", "video", "videos", "audio", "audios")
@@ -60,14 +61,13 @@ class RowFields:
         what = f"no field {names}; the row's fields are: {seen}"
         look = looks_like(values, {})
         if look is None:
-            mapping = ", ".join(f"{name}: NAME" for name in missing)
-            return DataError(what, fix=f"name the field that holds the {' and the '.join(missing)}: {self._where}.columns: {{{mapping}}}")
+            names = mapping((name, "NAME") for name in missing)
+            return DataError(what, fix=f"name the field that holds the {' and the '.join(missing)}: {self._where}.columns: {names}")
         form, columns = look
         if form == self._form:
-            mapping = ", ".join(f"{name}: {own}" for name, own in columns)
-            return DataError(what, fix=f"write {self._where}.columns: {{{mapping}}}")
-        mapping = f", columns: {{{', '.join(f'{name}: {own}' for name, own in columns)}}}" if columns else ""
-        fix = f"rows of a set have one format, here {self._form}: give these rows a set of their own; if all are so, write format: {form}{mapping}"
+            return DataError(what, fix=f"write {self._where}.columns: {mapping(columns)}")
+        names = f", columns: {mapping(columns)}" if columns else ""
+        fix = f"rows of a set have one format, here {self._form}: give these rows a set of their own; if all are so, write format: {form}{names}"
         return DataError(f"{what}; it looks like the format {form}", fix=fix)
 
 
