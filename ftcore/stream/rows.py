@@ -17,6 +17,8 @@ from ftcore.stream.state import Place
 AnyRow = Row | BadRow
 GROUP_BITS = 32
 """A position in a parquet file has its row group above these bits."""
+CHECK_ROWS = 256
+"""Rows after which it is looked whether a file is still the one that the run began with."""
 
 
 class FileRows:
@@ -24,17 +26,22 @@ class FileRows:
 
     def __init__(self, files: Sequence[DataFile]) -> None:
         self._files = files
+        self._states = [_state(file) for file in files]
         self._has_lines = cache(lambda file: _has_lines(files[file]))
 
     def read(self, file: int, position: int, end: int | None) -> Iterator[tuple[int, int, AnyRow]]:
         """(position, position after, row) of the rows from `position` on that begin before `end`; None: up to the end of the file.
 
-        Raises DataError when the file can't be read. A compressed one is unpacked up to the position.
+        Raises DataError when the file can't be read, or has changed since this was made. A compressed one is unpacked up to the position.
         """
         before = position
-        for after, row in read_at(self._files[file], position, OPEN_END if end is None else end):
+        self._check(file)
+        for number, (after, row) in enumerate(read_at(self._files[file], position, OPEN_END if end is None else end), start=1):
+            if number % CHECK_ROWS == 0 or isinstance(row, BadRow):
+                self._check(file)
             yield before, after, row
             before = after
+        self._check(file)
 
     def pick(self, places: Sequence[Place]) -> list[AnyRow]:
         """The rows at these places, in this order: by seek in files of lines, else in one pass from the first of them to the last.
@@ -54,6 +61,13 @@ class FileRows:
         if missing is not None:
             raise _gone(self._files[missing.file], missing.position)
         return [found[place] for place in places]
+
+    def _check(self, number: int) -> None:
+        """Raises DataError when a file is no longer the one whose digest the position belongs to."""
+        file, state = self._files[number], self._states[number]
+        if state is not None and (now := _state(file)) is not None and (now != state or now[0] != file.size):
+            fix = "put back the file that the run began with and resume; --allow-data-change goes on with this one"
+            raise DataError([Problem(what="the file has changed since the run began to read it", file=file.name, fix=fix)])
 
     def _seek(self, file: int, positions: Sequence[int]) -> Iterator[AnyRow]:
         data = self._files[file]
@@ -78,6 +92,15 @@ class FileRows:
                 position = next(wanted, None)
             if position is None:
                 return
+
+
+def _state(file: DataFile) -> tuple[int, int] | None:
+    """Size, and time of the last change; None for what lies elsewhere."""
+    try:
+        found = file.path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def line_of(file: DataFile, position: int) -> int | None:
