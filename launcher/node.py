@@ -28,6 +28,7 @@ from launcher.node_channel import Channel
 from launcher.node_environment import Node
 from launcher.node_supervisor import Supervisor
 from launcher.processes import exit_status
+from launcher.run_folder import locked
 
 LAST_WORDS_S = 2.0
 """For what is still to be told to the launcher at the end."""
@@ -104,11 +105,13 @@ def _supervise(node: Node, channel: Channel | None, told: Path | None) -> int:
     if told is not None:
         os.environ.update(read_header(told)["environment"])
     if channel is None or channel.orders is None:
-        supervisor = Supervisor(node, channel)
-        if channel is not None:
-            supervisor.tell({"event": "hello", "pid": os.getpid()})
-        supervisor.start(os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500")))
-        return supervisor.run()
+        # Started by hand nobody else owns the run's folder: one host does, as a launcher would.
+        with locked(node.run_dir) if channel is None and node.node_rank == 0 else contextlib.nullcontext():
+            supervisor = Supervisor(node, channel)
+            if channel is not None:
+                supervisor.tell({"event": "hello", "pid": os.getpid()})
+            supervisor.start(os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500")))
+            return supervisor.run()
     header = channel.header()
     if not header:
         return exit_status(-signal.SIGHUP)

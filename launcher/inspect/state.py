@@ -90,7 +90,9 @@ def _ended(seen: Seen) -> Verdict:
     bad = next((_BAD_ENDS[job.state] for job in reversed(seen.jobs) if job.state in _BAD_ENDS), "")
     if launch is None and not seen.attempts:
         return Verdict(state=State.FAILED, why=f"{bad} before the launch began") if bad else Verdict(state=State.NEW, why="no launch has begun")
-    if launch is None or launch.status is None:
+    if launch is None:
+        return Verdict(state=State.FAILED, why=bad or "how it ended is not recorded: it was started by hand, or events.jsonl is damaged")
+    if launch.status is None:
         return Verdict(state=State.FAILED, why=bad or "its launcher was killed, or its host went down")
     if launch.status == PREEMPTED:
         return Verdict(state=State.PREEMPTED, why="saved, and can go on")

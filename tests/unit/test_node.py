@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from ftcore.spec.run_dir import RunDir
 from launcher.node import parse_arguments
 from launcher.node_environment import host_environment, rank_environment
 from launcher.node_supervisor import GRACE_S
+from launcher.run_folder import locked
 from tests.unit.live_processes import ROOT, alive, environment, is_alive, node_arguments, noted, run_node, wait_until, write_script
 
 SLEEP = "time.sleep(600)"
@@ -175,3 +177,10 @@ def test_the_supervisor_uses_no_time_while_ranks_run(tmp_path: Path) -> None:
         process.terminate()
         process.wait(timeout=60)
     assert woken <= 3 + 1.5 * seconds
+
+
+def test_one_started_by_hand_owns_the_folder_as_a_launcher_does(tmp_path: Path) -> None:
+    script = write_script(tmp_path, f"sys.exit(subprocess.run(['flock', '--nonblock', {str(tmp_path / '.lock')!r}, 'true']).returncode)")
+    assert run_node(tmp_path, 1, script)[0] == 1, "while its ranks run nobody else gets the folder"
+    with locked(RunDir(tmp_path)):
+        assert run_node(tmp_path, 1, script)[0] == 5

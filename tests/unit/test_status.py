@@ -44,8 +44,8 @@ def ended(status: int | None, reason: str = "") -> LastLaunch:
         # Somebody's signal ended a rank, not the launch.
         (replace(NOTHING, launch=replace(ended(143, "rank 1: killed by SIGTERM"), is_failure=True)), State.FAILED, "rank 1"),
         (replace(NOTHING, launch=ended(None)), State.FAILED, "killed"),
-        # A run of an ftlaunch that wrote nothing about its launches.
-        (replace(NOTHING, attempts=2), State.FAILED, "killed"),
+        # No event of a launch: its script was started by hand, or its events are lost.
+        (replace(NOTHING, attempts=2), State.FAILED, "not recorded"),
         (replace(NOTHING, attempts=2, is_trained=True), State.FINISHED, ""),
         (replace(NOTHING, jobs=(WAITS,)), State.QUEUED, "Priority"),
         (replace(NOTHING, jobs=(WAITS,), launch=ended(75), attempts=1), State.REQUEUED, "job 7 waits"),
