@@ -13,6 +13,8 @@ _BEFORE = 20
 """Logged updates before it that its numbers are compared with."""
 GROWN = 3.0
 """Times the usual gradient norm, or the best loss, from which on the run was already diverging."""
+LEAPT = 10.0
+"""Times the largest loss before, from which on an update's own loss tells of parameters that are lost; lengths alone make no such difference."""
 _SHOWN = 8
 
 
@@ -29,7 +31,8 @@ def nonfinite(seen: Seen, attempt: int | None, *, ended: bool) -> Finding | None
     rank = bad[0].get("rank") if len({each.get("rank") for each in bad}) == 1 else None
     what = f"update {update} was the first that was not finite: {first.get('reason')}"
     more = f"; {len(refused)} updates in all were refused" if len(refused) > 1 else ""
-    knobs = _knobs(seen, before, bad=bad)
+    diverging = is_diverging(before) or has_leapt(culprits, before)
+    knobs = _knobs(seen, diverging=diverging, bad=bad)
     return Finding(
         kind="nan",
         severity=ENDED if ended else WRONG,
@@ -40,7 +43,7 @@ def nonfinite(seen: Seen, attempt: int | None, *, ended: bool) -> Finding | None
         phase="forward" if bad else "backward",
         time=number(first, "time") or None,
         details=tuple(_micro_steps(bad or culprits, all_of_them=not bad)),
-        causes=_causes(seen, first, before, bad=bad),
+        causes=_causes(seen, first, before, bad=bad, diverging=diverging),
         evidence=(Evidence(what=f"failed_update {update}: {first.get('reason')}", file="events.jsonl"), *_numbers(before, first)),
         knobs=knobs,
         go_on=resume_lines(seen, knobs, needs_change=True) if ended else (),
@@ -88,33 +91,36 @@ def _numbers(before: list[Line], first: Line) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def _causes(seen: Seen, first: Line, before: list[Line], *, bad: list[Line]) -> tuple[str, ...]:
+def _causes(seen: Seen, first: Line, before: list[Line], *, bad: list[Line], diverging: bool) -> tuple[str, ...]:
     """The likely ones first, by this run's numbers."""
     likely: list[str] = []
     others: list[str] = []
-    (likely if is_diverging(before) else others).append(_learning_rate(seen, before))
+    (likely if diverging else others).append(_learning_rate(seen, before, [] if bad else _sums(first)))
     samples = f"the samples named above: their loss was {bad[0].get('loss')}" if bad else "samples whose gradient overflows"
-    (likely if bad and not is_diverging(before) else others).append(samples)
+    (likely if bad and not diverging else others).append(samples)
     spec = seen.resolved.spec if seen.resolved is not None else None
     if spec is not None and spec.train.precision == "fp16":
         scale = number(first, "loss_scale", math.nan)
         (likely if scale == 1.0 else others).append(f"fp16 holds numbers up to 65,504; the loss scale was {scale:g}")
     if spec is not None and spec.optimizer.max_grad_norm <= 0:
-        (likely if is_diverging(before) else others).append("nothing is clipped (optimizer.max_grad_norm is 0)")
+        (likely if diverging else others).append("nothing is clipped (optimizer.max_grad_norm is 0)")
     if not before:
         likely.append("it was the first update: the base model's weights, or its data, hold what is not finite")
     return (*(f"likely: {text}" for text in likely), *(f"less likely: {text}" for text in others))
 
 
-def _learning_rate(seen: Seen, before: list[Line]) -> str:
+def _learning_rate(seen: Seen, before: list[Line], sums: list[float]) -> str:
     if not before:
         return "the learning rate, though no update was taken before"
     last, losses, norms = before[-1], _finite(before, "loss"), _finite(before, "grad_norm")
     growth = (
         f", the loss rose from {min(losses):.4g} to {losses[-1]:.4g} and the gradient norm from {min(norms):.3g} to {norms[-1]:.3g} before it"
-        if losses and norms
+        if len(losses) > 1 and norms
         else ""
     )
+    tokens = middle([number(line, "supervised_tokens") for line in before])
+    if sums and tokens:
+        growth += f", the loss in it was about {sum(sums) / tokens:.4g}"
     peak = seen.resolved.spec.optimizer.learning_rate if seen.resolved is not None else 0.0
     share = f" ({number(last, 'learning_rate') / peak:.0%} of its peak)" if peak > 0 else ""
     return f"the learning rate {number(last, 'learning_rate'):.3g}{share}{growth}"
@@ -129,12 +135,30 @@ def is_diverging(before: list[Line]) -> bool:
     return False
 
 
-def _knobs(seen: Seen, before: list[Line], *, bad: list[Line]) -> tuple[Knob, ...]:
+def has_leapt(culprits: list[Line], before: list[Line]) -> bool:
+    """Whether the update was lost as a whole: no micro-step had a finite loss, or all had, and far larger ones than before."""
+    sums = [each for each in _sums({"micro_steps": culprits}) if math.isfinite(each)]
+    if not before or not culprits:
+        return False
+    if not sums:
+        whole = number(before[-1], "micro_steps") * number(before[-1], "world_size")
+        return len(culprits) >= max(2.0, whole)
+    most = max((loss * number(line, "supervised_tokens") for line in before for loss in _finite([line], "loss")), default=math.inf)
+    return sum(sums) > LEAPT * most
+
+
+def _sums(first: Line) -> list[float]:
+    """Sums of the token losses of the micro-steps that an event names."""
+    named = [each.get("loss") for each in first.get("micro_steps") or () if isinstance(each, dict)]
+    return [float(str(each)) for each in named if _is_number(each)]
+
+
+def _knobs(seen: Seen, *, diverging: bool, bad: list[Line]) -> tuple[Knob, ...]:
     if seen.resolved is None:
         return ()
     spec, knobs = seen.resolved.spec, []
-    lower = Knob(options=f"--set optimizer.learning_rate={spec.optimizer.learning_rate / (10 if is_diverging(before) else 2):.3g}", gives="smaller steps")
-    if is_diverging(before):
+    lower = Knob(options=f"--set optimizer.learning_rate={spec.optimizer.learning_rate / (10 if diverging else 2):.3g}", gives="smaller steps")
+    if diverging:
         knobs.append(lower)
     if spec.optimizer.max_grad_norm <= 0:
         knobs.append(Knob(options="--set optimizer.max_grad_norm=1.0", gives="a gradient that is too large is scaled down"))
@@ -152,11 +176,16 @@ def _finite(lines: list[Line], key: str) -> list[float]:
     return [float(line[key]) for line in lines if isinstance(line.get(key), int | float) and math.isfinite(line[key])]
 
 
-def _is_finite(value: object) -> bool:
+def _is_number(value: object) -> bool:
     try:
-        return math.isfinite(float(str(value)))
+        float(str(value))
     except ValueError:
         return False
+    return True
+
+
+def _is_finite(value: object) -> bool:
+    return _is_number(value) and math.isfinite(float(str(value)))
 
 
 def _shown(value: object) -> str:

@@ -141,6 +141,18 @@ def test_a_nan_names_its_samples(run: RecordedRun) -> None:
     assert len([each for each in examine(run.write()).findings if each.kind == "nan"]) == 1, "told once"
 
 
+@pytest.mark.parametrize("losses", [("6e7", "7e7"), ("nan", "inf")])
+def test_an_update_that_failed_as_a_whole_is_the_learning_rates(run: RecordedRun, losses: tuple[str, ...]) -> None:
+    run.set("optimizer", learning_rate=100.0)
+    run.trained(1)
+    nan_event(run, losses=losses, reason="the gradient norm is inf")
+    run.error(0, "the gradient norm is inf; the step was not taken and no parameter was changed", where="gradient")
+    run.ended(6, "rank 0 on localhost failed: exit status 6")
+    found = first(run)
+    assert found.causes[0].startswith("likely: the learning rate") and ("the loss in it was about 6.5e+04" in found.causes[0]) == (losses[0] == "6e7")
+    assert found.knobs[0].options == "--set optimizer.learning_rate=10" and not any(cause.startswith("likely: the samples") for cause in found.causes)
+
+
 def test_a_nan_after_a_rise_is_the_learning_rates(run: RecordedRun) -> None:
     run.set("optimizer", learning_rate=1e-3, max_grad_norm=0.0)
     for loss in (2.0, 30.0, 5e5):
