@@ -12,7 +12,7 @@ IDLE = 0.08
 """Share of the time that ranks wait for others from which on it is told of."""
 SURE, OFTEN, LEAST_LINES = 0.15, 0.8, 10
 """Wait for one rank, share of the updates in which it is the one that is waited for most, and updates, from which on it is named though the run's own watch,
-which weighs more, told of nobody."""
+which weighs more, told of nobody. OFTEN is also the share of all waiting that is for a rank, from which on it is told whom the others waited for."""
 UNEVEN = 1.10
 """Times the ranks' mean cost from which on a rank was dealt more than the others."""
 
@@ -23,7 +23,7 @@ def waiting(seen: Seen, found: Shares) -> Finding | None:
     told = [event for event in seen.events("finding") if event.get("kind") == "slow_rank" and event.get("attempt", newest) == newest]
     late = lateness(seen)
     if not told and not (late and stands_out(seen, late[0])):
-        return _idle(seen, found)
+        return _idle(seen, found, late)
     event = told[-1] if told else {}
     worst = next((each for each in late if each.rank == event.get("rank")), late[0] if late and not told else None)
     rank = event.get("rank") if isinstance(event.get("rank"), int) else worst.rank if worst is not None else None
@@ -127,14 +127,20 @@ def _larger_update(seen: Seen) -> tuple[Knob, ...]:
     return (Knob(options=f"--set batch.tokens_per_update={2 * (batch.tokens_per_update or 1)}", gives=gives, costs=costs),)
 
 
-def _idle(seen: Seen, found: Shares) -> Finding | None:
+def _idle(seen: Seen, found: Shares, late: list[Lateness]) -> Finding | None:
     share = found.share("idle")
     if share < IDLE:
         return None
+    of_worst = late[0].idle_share / sum(each.idle_share for each in late) if late else 0.0
+    whom = "each for another now and then"
+    if of_worst >= OFTEN:
+        # In some updates and not in others, or where the first rank has more to do: not what a slow device does.
+        late_in = f", late in {late[0].late_phase}" if late[0].late_phase else ""
+        whom = f"{of_worst:.0%} of that for rank {late[0].rank} on {host_of(seen, late[0].rank) or '?'}{late_in}, in some updates and not in others"
     return Finding(
         kind="imbalance",
         severity=SLOW,
-        what=f"ranks wait for each other {share:.0%} of the time, each for another now and then",
+        what=f"ranks wait for each other {share:.0%} of the time, {whom}",
         phase="idle",
         weight=share,
         causes=("updates of few samples, or of very different lengths, can't be dealt evenly", "other processes take the cores now and then"),
