@@ -76,5 +76,8 @@ def _shown(value: object) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"can't read {path}: {error}", where=shown(path), fix="make the file readable") from error
+    except UnicodeDecodeError as error:
+        fix = "put the file back as it was; of one that keeps digests, remove it: changes since the start are not found then"
+        raise CheckpointError("it is damaged: it is no text", where=shown(path), fix=fix) from error
+    except OSError as error:
+        raise CheckpointError(f"can't read {path}: {error.strerror}", where=shown(path), fix="make the file readable") from error

@@ -65,6 +65,8 @@ class ResolvedSpec:
         """Raises CheckpointError when the text is not a resolved spec of this version."""
         try:
             data = json.loads(text)
+            if not isinstance(data, dict):
+                raise TypeError("it is no JSON object")
             if data.get("version") != RESOLVED_VERSION:
                 raise ValueError(f"version {data.get('version')!r}, this ftlaunch reads {RESOLVED_VERSION}")
             resolved = build(ResolvedSpec, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -64,8 +65,10 @@ def read_run(folder: Path, *, with_ranks: bool = True) -> RunRecord:
     run_dir = RunDir(folder.absolute())
     resolved = _json_file(run_dir.resolved)
     if resolved is None:
-        what = "is damaged" if run_dir.resolved.is_file() else "holds no run"
-        raise CheckpointError(f"{folder} {what}: no resolved.json that can be read", where=str(folder), fix="name a run folder that ftlaunch made")
+        lies_there = os.path.lexists(run_dir.resolved)
+        what = "is damaged" if lies_there else "holds no run"
+        fix = "put resolved.json back as it was, or start the run again from its spec" if lies_there else "name a run folder that ftlaunch made"
+        raise CheckpointError(f"{folder} {what}: no resolved.json that can be read", where=str(folder), fix=fix)
     updates = by_update(json_lines(run_dir.metrics))
     paths = sorted(run_dir.rank_metrics(0).parent.glob("rank_*.jsonl")) if with_ranks else []
     matched = [(re.fullmatch(r"rank_([0-9]+)\.jsonl", path.name), path) for path in paths]

@@ -38,7 +38,7 @@ def hung(seen: Seen, failure: Line, attempt: int) -> Finding:
         what=f"the run hung{f' for {seconds:g} s' if seconds else ''}: {_said(seen, odd, stacks)}",
         rank=first.rank if first is not None and len(odd) == 1 else None,
         host=host_of(seen, first.rank) if first is not None and len(odd) == 1 else "",
-        update=seen.done + 1,
+        update=None if seen.is_trained else seen.done + 1,
         phase="load" if is_start else "train",
         time=number(failure, "time") or None,
         details=(*details, *more),

@@ -78,7 +78,7 @@ def told_by_kernel(seen: Seen, exited: Line) -> Finding:
         what="",
         rank=rank if isinstance(rank, int) else None,
         host=str(exited.get("host") or ""),
-        update=seen.done + 1 if seen.done else None,
+        update=seen.at_work_on,
         time=number(exited, "time") or None,
         evidence=evidence,
     )

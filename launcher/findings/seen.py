@@ -53,6 +53,11 @@ class Seen:
         return self.done > 0 and self.done == number(self.record.updates[-1], "total_updates")
 
     @property
+    def at_work_on(self) -> int | None:
+        """The update that was not done any more; None before the first one, and after the last."""
+        return self.done + 1 if self.done and not self.is_trained else None
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the ranks compute on their hosts."""
         capacity = (self.record.memory or {}).get("capacity")

@@ -288,9 +288,13 @@ def test_a_launch_that_no_event_tells_of(update: int, run: RecordedRun) -> None:
     run.events.clear()
     run.trained(update)
     found = examine(run.write())
-    told = [(each.kind, each.what) for each in found.findings if each.severity == ENDED]
-    if update == 100:
-        assert (found.state, told) == ("finished", [])
-    else:
-        assert found.state == "killed"
-        assert told == [("launcher_lost", "how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged")]
+    told = [each.what for each in found.findings if each.severity == ENDED]
+    lost = ["how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged"]
+    assert (found.state, told) == (("finished", []) if update == 100 else ("killed", lost))
+
+
+def test_what_fails_after_the_last_update_is_in_none(run: RecordedRun) -> None:
+    run.trained(100)
+    run.error(1, "rank 0 could not save", where="checkpoints", kind="CheckpointError", status=5)
+    run.ended(5, "rank 1 on localhost failed: exit status 5")
+    assert (first(run).kind, first(run).update) == ("checkpoint", None)

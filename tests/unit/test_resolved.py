@@ -50,7 +50,8 @@ def test_wrong_values(tmp_path: Path, path: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"), [(b'{"a": "\xff"}', "it is not UTF-8 text"), (b"[" * 100_000, "not a resolved spec"), (b"5", "not a resolved"), (b"", "not a resolved")]
+    ("raw", "told"),
+    [(b'{"a": "\xff"}', "it is not UTF-8 text"), (b"[" * 100_000, "not a resolved spec"), (b"5", "it is no JSON object"), (b"", "not a resolved")],
 )
 def test_damaged_text(tmp_path: Path, raw: bytes, told: str) -> None:
     (tmp_path / "resolved.json").write_bytes(raw)

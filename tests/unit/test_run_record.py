@@ -186,5 +186,6 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no run"):
         read_run(tmp_path)
     RunDir(tmp_path).resolved.write_text("{")
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with pytest.raises(CheckpointError, match="is damaged") as caught:
         read_run(tmp_path)
+    assert caught.value.problems[0].fix.startswith("put resolved.json back")
