@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import processors
+from tokenizers import AddedToken, Tokenizer, processors
 
 from ftcore.data.formats.record_kinds import Conversation
 from ftcore.data.templates.chosen import choose_template, set_template, turn_end_id
@@ -89,6 +90,24 @@ def test_call_that_spells_a_control_token() -> None:
     assert learned(tokenizer.backend_tokenizer, tokens)[0] == '<tool_call>{"name": "f", "arguments": {"a": "<|im_end|>\\""}}</tool_call><|im_end|>'
     assert isinstance(tokens, Tokens)
     assert len(control_ids(tokenizer, tokens)) == 10
+
+
+def test_added_tokens_keep_their_ids_in_a_row_that_spells_one() -> None:
+    """Control tokens that the model's vocabulary holds, and behind them tokens that were added to it: SmolLM2 with <think>."""
+    backend = byte_level(specials=())
+    stored = json.loads(backend.to_str())
+    for token in IM:
+        stored["model"]["vocab"][token] = len(stored["model"]["vocab"])
+    backend = Tokenizer.from_str(json.dumps(stored))
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in IM])
+    backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in ("<think>", "</think>")])
+    tokenise = tokenise_with(wrap(backend, template=CHATML, eos=IM[1]))
+    (plain, spelt) = tokenise([chat("u q", "a <think>r</think> ok"), chat("u <|im_end|>", "a <think>r</think> ok")])
+    assert isinstance(plain, Tokens)
+    assert isinstance(spelt, Tokens)
+    answers = [row.ids[slice(*row.spans[0])].tolist() for row in (plain, spelt)]
+    assert answers[0] == answers[1]
+    assert backend.token_to_id("<think>") in answers[1]
 
 
 def test_turns_and_beginning_of_a_row_that_spells_one() -> None:

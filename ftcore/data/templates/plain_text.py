@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ftcore.data.templates.aligner import Aligner
 from ftcore.data.templates.chosen import added_in_front
@@ -36,6 +37,17 @@ class RowAligner:
         return [next(plain) if row.plain else next(usual) for row in batch]
 
 
+def _own_ids(backend: Any, own: Any, names: Mapping[str, str]) -> npt.NDArray[np.int32]:
+    """int32 [ids of the copy]: the id that the tokenizer itself has for each id of its copy.
+
+    The copy gives new ids to renamed tokens that the model's own vocabulary holds too, and with that to tokens that were added behind those.
+    """
+    ids = np.arange(1 + max(backend.get_vocab().values()), dtype=np.int32)
+    for token in own.get_added_tokens_decoder().values():
+        ids[backend.token_to_id(names.get(token.content, token.content))] = own.token_to_id(token.content)
+    return ids
+
+
 class PlainTextAligner:
     """Tokenises with a copy of the tokenizer whose control tokens have other names: what the messages spell is no name of a token there."""
 
@@ -45,9 +57,7 @@ class PlainTextAligner:
         backend, self._names = self._control.renamed(own)
         self._aligner = Aligner(tokenizer, backend=backend)
         self._leading = added_in_front(own)
-        self._ids = np.arange(max(backend.get_vocab_size(), own.get_vocab_size()) + len(self._names), dtype=np.int32)
-        for token, name in self._names.items():
-            self._ids[backend.token_to_id(name)] = own.token_to_id(token)
+        self._ids = _own_ids(backend, own, self._names)
         self._control_ids = np.array(sorted({own.token_to_id(token) for token in self._names}), dtype=np.int32)
 
     def encode(self, batch: Sequence[Rendered]) -> list[Tokens | DataError]:
