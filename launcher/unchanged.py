@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ftcore.spec.errors import CheckpointError
+from ftcore.spec.errors import CheckpointError, Problem
 from ftcore.spec.resolved import ResolvedSpec, load_resolved
 from ftcore.spec.run_dir import RunDir
 from launcher.ds_config import render_ds_config
@@ -29,13 +29,23 @@ def record_text(files: dict[Path, str]) -> str:
 
 
 def load_unchanged(run_dir: RunDir) -> ResolvedSpec:
-    """The run's resolved.json. Raises CheckpointError when it is damaged, or not what the run was started with."""
+    """The run's resolved.json. Raises CheckpointError when it is damaged or not what the run was started with, or ranks can't write their lines."""
+    _require_lines(run_dir)
     resolved = load_resolved(run_dir.resolved)
     started_with = _recorded(run_dir).get(run_dir.resolved.name)
     if started_with is not None and _digest(_read(run_dir.resolved)) not in started_with:
         what = "it was changed since the run was started, and a run goes on as it is"
         raise CheckpointError(what, where=shown(run_dir.resolved), fix=_FIX)
     return resolved
+
+
+def _require_lines(run_dir: RunDir) -> None:
+    """Raises CheckpointError where something else lies in the place of a file that grows by lines: at a pipe a rank would stand still."""
+    grow = (run_dir.events, run_dir.metrics, *sorted(run_dir.rank_metrics(0).parent.glob("rank_*.jsonl")))
+    odd = [path for path in grow if path.exists() and not path.is_file()]
+    if odd:
+        fix = "move it away; the run goes on without what it held"
+        raise CheckpointError([Problem(what="a folder, a pipe or a device lies in the file's place", where=shown(path), fix=fix) for path in odd])
 
 
 def require_ds_config(run_dir: RunDir, resolved: ResolvedSpec) -> None:

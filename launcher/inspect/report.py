@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from dataclasses import asdict, dataclass
@@ -24,6 +25,9 @@ from launcher.submission.record import cancelled_path, is_submitted, read_submis
 from launcher.submission.request import is_placeholder
 from launcher.submission.slurm import JobState, ask_jobs
 from launcher.time_left import seconds_left
+
+_AN_END = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|the process that imports for the ranks")
+"""How a line of a supervisor's log begins that tells of an end: the last one of a traceback, or the supervisor's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,7 @@ def look(run_dir: RunDir, record: RunRecord | None = None) -> Report:
         jobs=[asdict(job) for job in jobs],
         scheduler_error=trouble,
         requeues=count,
-        last_error=_last_error(run_dir, launches) if verdict.state is State.FAILED else "",
+        last_error=_last_error(run_dir, launches, f"{resolved.hosts[0].name}: ") if verdict.state is State.FAILED else "",
     )
 
 
@@ -219,8 +223,8 @@ def _is_alive(pid: int) -> bool:
     return pid > 0 and Path(f"/proc/{pid}").is_dir()
 
 
-def _last_error(run_dir: RunDir, attempt: int) -> str:
-    """What the last launch failed of, in one line."""
+def _last_error(run_dir: RunDir, attempt: int, host: str) -> str:
+    """What the last launch failed of, in one line: by its events, else by the log of its first host, where `host` begins what the supervisor says."""
     errors = [event for event in read_events(run_dir, "error") if event.get("attempt") == attempt]
     # That a rank missed another one is a consequence.
     first = next((event for event in errors if not event.get("lost_peer")), None)
@@ -231,5 +235,6 @@ def _last_error(run_dir: RunDir, attempt: int) -> str:
         told = problems[0] if isinstance(problems, list) and problems and isinstance(problems[0], dict) else {}
         what = str(told.get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
         return (f"rank {first['rank']}: " if first.get("rank") is not None else "") + what.partition("\n")[0]
-    log = tail(run_dir.attempt_logs(attempt) / "node_0.log", 1) if attempt else []
-    return log[-1] if log else ""
+    # Libraries warn there as well, of what is no error.
+    told = [line for line in tail(run_dir.attempt_logs(attempt) / "node_0.log") if _AN_END.match(line) or line.startswith(host)] if attempt else []
+    return told[-1] if told else ""

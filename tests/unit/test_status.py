@@ -172,6 +172,13 @@ def test_what_is_missing_or_half_written(tmp_path: Path) -> None:
     assert last_line(tmp_path / "empty") == {}
 
 
+@pytest.mark.parametrize("told", ["", "localhost: the connection to the launcher has ended", "ModuleNotFoundError: No module named 'launcher'"])
+def test_what_a_library_warned_of_is_no_error(told: str, run_dir: RunDir) -> None:
+    write_events(run_dir, {"event": "launch_started", "attempt": 2, "time": 2.0})
+    (run_dir.attempt_logs(2) / "node_0.log").write_text(f"{told}\nFailed to load a kernel: No module named 'kernels'\n")
+    assert look(run_dir).last_error == told
+
+
 def test_folders(run_dir: RunDir) -> None:
     assert find_runs(run_dir.path) == [run_dir] and find_runs(run_dir.path.parent) == [run_dir]
     for wrong in (run_dir.path / "logs", run_dir.path / "none"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,13 @@ def test_a_file_that_can_not_be_read(run: tuple[RunDir, ResolvedSpec]) -> None:
 def test_differing_keys() -> None:
     assert differing_keys({"a": {"b": 1, "c": [1]}}, {"a": {"b": 1, "c": [2]}, "d": None}) == ["a.c", "d"]
     assert differing_keys(True, 1) == ["the whole file"] and differing_keys({"a": 1}, {"a": {}}) == ["a"]
+
+
+def test_what_lies_in_the_place_of_files_that_ranks_write(run: tuple[RunDir, ResolvedSpec]) -> None:
+    """A rank that opens a pipe waits for ever."""
+    run_dir, _ = run
+    os.mkfifo(run_dir.events)
+    run_dir.rank_metrics(0).mkdir(parents=True)
+    with pytest.raises(CheckpointError) as caught:
+        load_unchanged(run_dir)
+    assert [problem.where.rpartition("/")[2] for problem in caught.value.problems] == ["events.jsonl", "rank_0.jsonl"]
