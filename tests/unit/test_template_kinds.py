@@ -169,3 +169,15 @@ def test_tools_that_look_as_if_they_were_used() -> None:
         found("{{ tools[0] | tojson }}" + TOOLS.replace("tools | tojson", "tools[0] | tojson"), chat("u a", "a b", tools=[TOOL, named]))
     strict = "{% if tools and tools[0].function.name != 'f' %}{{ raise_exception('only f') }}{% endif %}" + TOOLS
     assert found(strict, chat("u a", "a b", tools=[TOOL])) == ["b" + END]
+
+
+@pytest.mark.parametrize("answer", ["<tool_call>\n{}\n</tool_call>", "ok <think>r</think>", "<think>\n</think>"])
+@pytest.mark.parametrize("more", [(), ("u d", "a e")])
+def test_tags_of_a_content_are_no_turn_end(answer: str, more: tuple[str, ...]) -> None:
+    """They stand behind the stand-in as the template's own text does: a row that ends in one would be learned without an end."""
+    row = chat("u c", f"a {answer}", *more)
+    assert found(CHATML, row)[0] == found(MARKED, row)[0] == answer + END
+    outside = MARKED.replace("+ '<|im_end|>' }}{% endgeneration %}", "}}{% endgeneration %}{{ '<|im_end|>' }}")
+    for template in (CHATML.replace(" + '<|im_end|>'", ""), outside):
+        with pytest.raises(DataError, match="never learn to stop"):
+            found(template, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ftcore.data.templates.layout import Layout, Spots, spot_of
 from ftcore.data.templates.markers import marked_parts
 from ftcore.data.templates.rendering import CALLS_FIX, MARKED_FIX, CharSpan, ChatTemplate, Tools, roles_of
-from ftcore.data.templates.standins import CONTENT, TOOL_MARK, Shape, StandInText, read_stand_ins
+from ftcore.data.templates.standins import CONTENT, TOOL_MARK, Shape, StandInText, behind, read_stand_ins
 from ftcore.data.templates.turn_ends import turn_end
 from ftcore.data.templates.turns import find_turns
 from ftcore.spec.errors import DataError
@@ -117,13 +117,14 @@ class Analysis:
 
     def _end(self, index: int, start: int) -> int:
         own = [span for span in self.whole.of(index) if span[0] >= start]
-        edge = own[-1][1] if own else start
+        tags = self._shape.tags_behind(index)
+        edge = behind(tags, self.whole.text, own[-1][1] if own else start)
         until = self.whole if index == len(self._shape.messages) - 1 else self.prefix(index + 1, False)
         if own:
             there = until.of(index)
-            tail = until.text[there[-1][1] :] if there else None
+            tail = until.text[behind(tags, until.text, there[-1][1]) :] if there else None
         else:
-            tail = until.text[start:] if until.text.startswith(self.whole.text[:start]) else None
+            tail = until.text[behind(tags, until.text, start) :] if until.text.startswith(self.whole.text[:start]) else None
         length = None if tail is None else turn_end(tail, self.whole.text[edge:], self._template.added)
         if length is None:
             raise self._rewritten(index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftcore.data.templates.rendering import CharSpan, roles_of
-from ftcore.data.templates.standins import Shape, StandInText
+from ftcore.data.templates.standins import Shape, StandInText, behind
 from ftcore.spec.errors import DataError
 
 MARKER_FIX = "put the markers around the assistant's content and end token"
@@ -39,7 +39,8 @@ def marked_parts(marked: Sequence[CharSpan], rendered: CharSpan | None, whole: S
     if any(key not in inside for key in shape.needed(index)):
         raise DataError(f"the template's {{% generation %}} markers leave out a part of message {index + 1} (roles: {roles})", fix=MARKER_FIX)
     own = whole.of(index)
-    if not whole.text[max(parts[-1][0], own[-1][1] if own else 0) : parts[-1][1]].strip():
+    said = behind(shape.tags_behind(index), whole.text, max(parts[-1][0], own[-1][1] if own else 0))
+    if not whole.text[said : parts[-1][1]].strip():
         raise DataError(
             f"the template's {{% generation %}} markers leave out the turn end of message {index + 1}, so the model would never learn to stop", fix=MARKER_FIX
         )

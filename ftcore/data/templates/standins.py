@@ -60,6 +60,13 @@ class Shape:
         own = [(key, kind) for key, kind in self.kinds.items() if key[0] == message]
         return [key for key, kind in own if kind == CONTENT][-1:] + [key for key, kind in own if kind == NAME]
 
+    def tags_behind(self, message: int) -> str:
+        """The tags that a message's content ends with, behind its last stand-in: they are its text, and no end of its turn."""
+        content = self.messages[message].get("content")
+        if not isinstance(content, str) or self.messages[message].get("tool_calls"):
+            return ""
+        return content[max((slot.end() for slot in _SLOT.finditer(content)), default=0) :].strip()
+
 
 def quick_shape(messages: Sequence[Message]) -> Shape | None:
     """The shape of a row whose messages are plain roles and contents, without building its stand-ins; None for another one."""
@@ -111,6 +118,12 @@ class StandInText:
     def end_of(self, slot: int) -> int:
         """Where a slot ends; 0 for -1."""
         return self.spans[slot][1] if slot >= 0 else 0
+
+
+def behind(tags: str, text: str, at: int) -> int:
+    """`at`, or the character behind `tags` where these stand there in `text`."""
+    start = at + len(text[at:]) - len(text[at:].lstrip())
+    return start + len(tags) if tags and text.startswith(tags, start) else at
 
 
 def read_stand_ins(text: str, kinds: dict[SlotKey, str]) -> StandInText:
