@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftcore.spec.errors import CheckpointError
 from ftcore.spec.evaluation_forecast import ENDED, EvaluationForecast, forecast
 from ftcore.spec.run_cost import RunCost, priced, run_cost
+from ftcore.spec.run_dir import RunDir
 from ftcore.spec.run_record import read_run
 from launcher.costs.plan_facts import COST_SCHEMA, finite
 from launcher.costs.prices import Given, check_given
-from launcher.inspect.report import look
+from launcher.inspect.report import find_runs, look
 from launcher.inspect.state import State
 
 
@@ -33,6 +37,15 @@ class RunReport:
 def report_run(folder: Path, *, gain: float | None, price: float | None, currency: str | None, now: float) -> RunReport:
     """Raises CheckpointError when the folder holds no run, SpecError for a price, a currency or a gain that is none."""
     check_given(Given(price=price, currency=currency), gain)
+    if not os.path.lexists(RunDir(folder).resolved):
+        # Says what else a folder may be.
+        runs = find_runs(folder)
+        first = shlex.quote(str(folder / runs[0].path.name))
+        raise CheckpointError(
+            f"{folder} holds {len(runs)} run{'s' if len(runs) > 1 else ''}, each with costs of its own",
+            where=str(folder),
+            fix=f"name one of them: ftlaunch cost {first}",
+        )
     record = priced(read_run(folder, with_ranks=False), price, currency)
     seen = look(record.run_dir)
     found = forecast(record, gain)

@@ -175,6 +175,13 @@ def test_wrong_questions_of_a_run(tmp_path):
         report_run(tmp_path, gain=None, price=None, currency=None, now=0.0)
     with pytest.raises(SpecError, match="-2 is out of range"):
         report_run(made_run(tmp_path / "run"), gain=None, price=-2.0, currency=None, now=0.0)
+    with pytest.raises(CheckpointError, match="holds 1 run,") as several:
+        report_run(tmp_path, gain=None, price=None, currency=None, now=0.0)
+    assert several.value.problems[0].fix == f"name one of them: ftlaunch cost {tmp_path / 'run'}"
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "scale.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="it is a scaling test"):
+        report_run(tmp_path / "test", gain=None, price=None, currency=None, now=0.0)
 
 
 def test_speeds_of_a_run_are_read(tmp_path):
