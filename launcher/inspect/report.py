@@ -236,5 +236,5 @@ def _last_error(run_dir: RunDir, attempt: int, host: str) -> str:
         what = str(told.get("what") or str(first.get("traceback") or "").strip().rpartition("\n")[2])
         return (f"rank {first['rank']}: " if first.get("rank") is not None else "") + what.partition("\n")[0]
     # Libraries warn there as well, of what is no error.
-    told = [line for line in tail(run_dir.attempt_logs(attempt) / "node_0.log") if _AN_END.match(line) or line.startswith(host)] if attempt else []
-    return told[-1] if told else ""
+    ends = [line for line in tail(run_dir.attempt_logs(attempt) / "node_0.log") if _AN_END.match(line) or line.startswith(host)] if attempt else []
+    return ends[-1] if ends else ""
