@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,11 @@ Look = Callable[[], Sequence[View]]
 def standard_console() -> Console:
     """Of standard output. Colours as rich decides: none with NO_COLOR, in a pipe, or on a terminal that has none."""
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal() else PLAIN_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    height = None
+    if sys.stdout.isatty() and os.environ.get("TERM") in ("dumb", "unknown"):
+        # Rich takes 80 columns for each of these unless it is told both, and the lines of a narrower one would break.
+        width, height = shutil.get_terminal_size()
+    return Console(file=sys.stdout, width=width, height=height, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 
 def is_live(console: Console) -> bool:

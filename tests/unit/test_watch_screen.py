@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from launcher.watching.bars import STYLES, bar, cells
 from launcher.watching.curve import MOST_POINTS, Curve, plot, sparkline
-from launcher.watching.live import lines_of
+from launcher.watching.live import lines_of, standard_console
 from launcher.watching.screen import Size, render
 from launcher.watching.view import Notice, RankView, View
 
@@ -177,3 +178,11 @@ def test_pictures_of_curves() -> None:
     rows = plot(curve(), 30, 5)
     assert len(rows) == 5 and max(map(len, rows)) == 30 and all(0x2800 <= ord(letter) < 0x2900 for row in rows for letter in row)
     assert plot(Curve(), 10, 3) == [] and len(plot(curve(1), 10, 3)) == 3
+
+
+def test_a_dumb_terminal_has_the_width_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((47, 12)))
+    assert standard_console().width == 47
