@@ -138,15 +138,13 @@ def _knobs(seen: Seen, kind: str) -> tuple[Knob, ...]:
         size = 2 * spec.batch.global_batch_size
         double = [Knob(options=f"--set batch.global_batch_size={size}", gives="less noise in an update", costs="half as many updates an epoch")]
     clip = [Knob(options="--set optimizer.max_grad_norm=1.0", gives="outliers are clipped")] if spec.optimizer.max_grad_norm <= 0 else []
-    restarts = Knob(
-        options=f"--set checkpoint.save_steps={max(10, (spec.checkpoint.save_steps or 100) // 2)}",
-        gives="less is trained again when memory is full; a resume begins with empty memory",
-        may_resume=True,
-    )
+    steps = (spec.checkpoint.save_steps or 100) // 2
+    gives = "less is trained again when memory is full; a resume begins with empty memory"
+    restarts = [Knob(options=f"--set checkpoint.save_steps={steps}", gives=gives, may_resume=True)] if steps else []
     known = {
         "spike": (*clip, lower),
         "oscillation": (lower, *double),
         "divergence": (lower, *double, *clip),
-        "memory_leak": (restarts,),
+        "memory_leak": tuple(restarts),
     }
     return known.get(kind, ())

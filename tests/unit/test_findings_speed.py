@@ -191,6 +191,10 @@ def test_a_leak_by_the_peaks_alone_and_none_without(run: RecordedRun) -> None:
     for update in range(90):
         run.trained(1, peak=GIB + update * 2**20)
     assert "grows by 1 MiB an update" in found(run)["memory_leak"].what
+    for steps, told in ((0, ["50"]), (8, ["4"]), (1, [])):
+        run.set("checkpoint", save_steps=steps)
+        # More often than now, whatever it is now.
+        assert [knob.options.removeprefix("--set checkpoint.save_steps=") for knob in found(run)["memory_leak"].knobs] == told
     other = RecordedRun(run.folder.with_name("other"), ranks=1)
     for update in range(90):
         # Longer samples now and then raise a peak, and are no leak.
