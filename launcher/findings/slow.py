@@ -10,6 +10,7 @@ from launcher.findings.finding import SLOW, Evidence, Finding, Knob
 from launcher.findings.seen import Seen, host_of, middle
 from launcher.findings.shares import Shares, evidence, shares, speed
 from launcher.findings.slow_rank import more_ahead, waiting
+from launcher.json_lines import json_object
 
 DATA_WAIT, SAVING, EVALUATING, COMMUNICATING, OTHER = 0.05, 0.05, 0.15, 0.25, 0.20
 """Shares of the time from which on a phase is told of."""
@@ -67,7 +68,9 @@ def _talking(seen: Seen, found: Shares) -> Finding | None:
         return None
     expected = f"; the plan expected {planned_s:.3g} s" if planned_s else ""
     spec = seen.resolved.spec if seen.resolved is not None else None
-    knobs = [Knob(options="--set zero.overlap_comm=true", gives="communicates while gradients are computed", may_resume=False)]
+    knobs = []
+    if not _overlaps(seen):
+        knobs.append(Knob(options="--set zero.overlap_comm=true", gives="communicates while gradients are computed", may_resume=False))
     if spec is not None and spec.zero.stage == 3:
         knobs.insert(0, Knob(options="--zero 2", gives="weights are not gathered in every pass", costs="each rank holds all weights", may_resume=True))
     if spec is not None and spec.batch.global_batch_size is not None:
@@ -95,6 +98,16 @@ def _talking(seen: Seen, found: Shares) -> Finding | None:
         evidence=(evidence(found, "communication"), *((Evidence(what=f"planned: {planned_s:.3g} s an update", file="memory.json"),) if planned_s else ())),
         knobs=tuple(knobs),
     )
+
+
+def _overlaps(seen: Seen) -> bool:
+    """Whether the run communicates while gradients are computed, by its spec or by the preset of its stage."""
+    try:
+        text = seen.record.run_dir.ds_config.read_bytes()
+    except OSError:
+        return False
+    zero = (json_object(text) or {}).get("zero_optimization")
+    return isinstance(zero, dict) and zero.get("overlap_comm") is True
 
 
 def _saving(seen: Seen, found: Shares) -> Finding | None:

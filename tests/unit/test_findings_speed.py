@@ -269,6 +269,10 @@ def test_communication_beyond_the_plan_is_told_earlier(run: RecordedRun) -> None
     run.trained(20, shares=waiting("communication", 0.15))
     run.ended(0, "done")
     finding = found(run)["slow_communication"]
+    assert finding.knobs[0].options == "--set zero.overlap_comm=true"
+    run.files["ds_config.json"] = '{"zero_optimization": {"overlap_comm": true}}'
+    assert not any("overlap_comm" in knob.options for knob in found(run)["slow_communication"].knobs), "as stage 3 has it unasked"
+    del run.files["ds_config.json"]
     assert "0.15 s an update; the plan expected 0.05 s" in finding.what and "slower than the plan thinks" in finding.causes[0]
     run.memory["forecast"]["communication_s"] = 0.14
     assert "slow_communication" not in found(run)
