@@ -162,11 +162,15 @@ def update_of(checkpoint: Path) -> int:
 
 
 def _looks_whole(checkpoint: Path) -> bool:
+    path = checkpoint / "manifest.json"
+    # A pipe in its place would never end, nor would a device.
+    if not path.is_file():
+        return False
     try:
-        manifest = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
         sizes = {entry["path"]: entry["bytes"] for entry in manifest["files"]}
         return manifest["update"] == update_of(checkpoint) and sizes != {} and all((checkpoint / path).stat().st_size == size for path, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ftcore.checkpoint.manifest import FileEntry, Manifest
 from ftcore.shelf import entries, plan_prune, remove
 from ftcore.spec.run_dir import RunDir
 from launcher.failure import resume_advice
-from launcher.run_folder import locked
+from launcher.run_folder import locked, newest_checkpoint
 from launcher.shelving import render_table, size
 from tests.unit.local_launch import resolved_for
 from tests.unit.test_cli import ftlaunch
@@ -135,6 +136,11 @@ def test_a_pipe_in_a_files_place_keeps_nobody_waiting(name: str, run: RunDir) ->
     states = {entry.name: entry.state for entry in entries(run.checkpoints, digests=True)}
     assert states["update_00000006"] == "whole"
     assert (states["update_00000008"] == "damaged") == (name != "latest")
+    newest = newest_checkpoint(run)
+    assert newest is not None and newest.name == "update_00010000"
+    shutil.rmtree(newest)
+    newest = newest_checkpoint(run)
+    assert newest is not None and newest.name == ("update_00000008" if name == "latest" else "update_00000006")
 
 
 def test_what_was_written_over_the_pointer_to_the_best_ends_no_save(run: RunDir) -> None:
