@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 
 from ftcore.data.extraction import builtin_bytes
-from ftcore.data.reading.folders import KINDS, check_one_kind, data_file, data_names, folder_files, is_data, refuse_folder
+from ftcore.data.reading.folders import KINDS, check_one_kind, data_file, data_names, folder_files, is_data
 from ftcore.data.reading.hub_files import hub_source
+from ftcore.data.reading.patterns import ANY_DEPTH, deep_matches
 from ftcore.data.reading.readme import has_configurations, resolved_splits
 from ftcore.data.reading.rows import DataFile, Source
 from ftcore.data.reading.sniff import COLUMNAR_MAGICS
@@ -87,12 +88,8 @@ def _single(given: str, path: Path, where: str) -> DataFile:
 
 
 def _matches(pattern: str, where: str) -> list[DataFile]:
-    found = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
-    if "**" in pattern:
-        # glob passes over folders that it can't look into.
-        for _, folders, _ in os.walk(os.path.dirname(os.path.expanduser(pattern).partition("**")[0]) or ".", onerror=refuse_folder):
-            folders[:] = [folder for folder in folders if not folder.startswith(".")]
-    paths = [path for path in found if os.path.isfile(path)]
+    full = os.path.expanduser(pattern)
+    paths = deep_matches(full) if ANY_DEPTH in full.split("/") else [path for path in sorted(glob.glob(full)) if os.path.isfile(path)]
     taken = [path for path in paths if is_data(os.path.basename(path))]
     if not taken:
         seen = f"; it matches {len(paths)} files that are no data, such as {paths[0]}" if paths else _like(Path(pattern).expanduser())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ftcore.data.reading.rows import DataFile
-from ftcore.data.reading.splits import Purpose, by_split, chosen
+from ftcore.data.reading.splits import Purpose, by_split, chosen, held_out_by_case
 from ftcore.spec.data_paths import file_kind
 from ftcore.spec.data_sections import DataSet
 from ftcore.spec.errors import DataError
@@ -45,6 +45,8 @@ def folder_files(dataset: DataSet, folder: Path, where: str, purpose: Purpose) -
     left = sum(len(each) for name, each in splits.items() if name != split)
     unnamed = len(names) - len({name for each in splits.values() for name in each})
     _tell(dataset.path, ignored, f"{unnamed} files of no split" if unnamed else "")
+    if purpose == split == "train" and (odd := held_out_by_case(splits[split])):
+        emit("note", text=f"{dataset.path}: {odd} is trained on: only names in small letters (test, validation) tell a split")
     if left:
         emit("note", text=f"{dataset.path}: the split {split} is taken, {len(splits[split])} of {len(names)} files")
     files = [data_file(folder / name, os.path.join(dataset.path, name)) for name in splits[split]]

@@ -49,6 +49,14 @@ def by_split(names: Sequence[str]) -> dict[str, list[str]]:
     return {"train": list(names)}
 
 
+def held_out_by_case(names: Sequence[str]) -> str:
+    """The first file that would be held out if its folder's or its own name were in small letters, which is all that the hub's rules read; "" without one."""
+    small = {name: name.lower() for name in names}
+    found = by_split(list(small.values()))
+    held_out = {name for split in WANTED["eval"] for name in found.get(split, ())}
+    return next((name for name in names if small[name] != name and small[name] in held_out), "")
+
+
 def chosen(splits: Mapping[str, Sequence[str]], split: str, *, purpose: Purpose, of: str, where: str) -> str:
     """The split to read: `split`, or for "" what the purpose asks for. `of` is the data set's path.
 
