@@ -5,10 +5,10 @@ from __future__ import annotations
 import glob
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ftcore.data.reading import patterns
 from ftcore.data.reading.patterns import deep_matches
 from ftcore.data.reading.splits import held_out_by_case
 from ftcore.spec.errors import DataError
@@ -44,14 +44,14 @@ def test_links_that_lead_back_give_each_file_once(tree: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_looked_into_is_told(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.listdir
+    real = os.scandir
 
-    def listdir(path: str) -> list[str]:
+    def scandir(path: str) -> Any:
         if path.endswith("/y"):
             raise PermissionError(13, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(patterns.os, "listdir", listdir)
+    monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(DataError, match="Permission denied"):
         deep_matches(f"{tree}/**/*.jsonl")
     assert deep_matches(f"{tree}/nowhere/**/*.jsonl") == []

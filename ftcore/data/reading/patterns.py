@@ -32,7 +32,8 @@ def _walk(folder: str, wanted: Sequence[str], above: tuple[str, ...]) -> Iterato
     if real in above:
         return
     try:
-        names = os.listdir(folder or ".")
+        with os.scandir(folder or ".") as entries:
+            names = [entry.name for entry in entries]
     except (NotADirectoryError, FileNotFoundError):
         return
     except OSError as error:
