@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ftcore.report.numbers import NONE
 from ftcore.report.run_view import RunView
-from ftcore.spec.run_record import Line, covered, late_phase, number, phases_of, summed_phases
+from ftcore.spec.run_record import Line, covered, late_phase, number, summed_phases
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -72,7 +72,7 @@ def _of_rank(rank: int, lines: list[Line], others: Mapping[int, float], usual: i
         updates=sum(int(number(line, "phase_updates", 1)) for line in lines),
         seconds=summed_phases(lines),
         caused_idle_s=sum(number(line, "caused_idle_seconds") for line in lines),
-        others_s=sum(others.get(line["update"], usual) * sum(phases_of(line).values()) for line in lines),
+        others_s=sum(others.get(line["update"], usual) * covered(line).wall_s for line in lines),
         late_phase=late_phase(lines),
     )
 

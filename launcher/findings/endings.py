@@ -235,28 +235,28 @@ def _other(seen: Seen, launch: Attempt, failure: Line) -> Finding:
 def _silent(seen: Seen, launch: Attempt) -> Finding | None:
     if not seen.events("launch_started", launch.number):
         return _unrecorded(seen, launch)
-    return Finding(
-        kind="launcher_lost",
-        severity=ENDED,
-        what="the launch ended without a word: its launcher was killed, or its host went down",
-        time=launch.started + launch.wall_s if launch.started else None,
-        causes=("a reboot or a power loss (`last -x`), the kernel's out-of-memory killer (`dmesg -T`), or a scheduler's SIGKILL",),
-        evidence=(Evidence(what="launch_started, and no launch_ended", file="events.jsonl"),),
-        go_on=resume_lines(seen),
-    )
+    cause = "a reboot or a power loss (`last -x`), the kernel's out-of-memory killer (`dmesg -T`), or a scheduler's SIGKILL"
+    what = "the launch ended without a word: its launcher was killed, or its host went down"
+    return _launcher_lost(seen, launch, what, cause, "launch_started, and no launch_ended")
 
 
 def _unrecorded(seen: Seen, launch: Attempt) -> Finding | None:
     """Of a launch that only its updates tell of: its node script was started by hand, or its events are lost. Nothing is known of one that others followed."""
     if seen.is_trained or launch.number != seen.attempt:
         return None
+    what = "how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged"
+    cause = "what the ranks printed last is in their logs (`ftlaunch logs`)"
+    return _launcher_lost(seen, launch, what, cause, "no launch_started of its launch, and updates that are not done")
+
+
+def _launcher_lost(seen: Seen, launch: Attempt, what: str, cause: str, evidence: str) -> Finding:
     return Finding(
         kind="launcher_lost",
         severity=ENDED,
-        what="how the run ended is not recorded: its script was started by hand, or events.jsonl is damaged",
+        what=what,
         time=launch.started + launch.wall_s if launch.started else None,
-        causes=("what the ranks printed last is in their logs (`ftlaunch logs`)",),
-        evidence=(Evidence(what="no launch_started of its launch, and updates that are not done", file="events.jsonl"),),
+        causes=(cause,),
+        evidence=(Evidence(what=evidence, file="events.jsonl"),),
         go_on=resume_lines(seen),
     )
 
